@@ -117,13 +117,15 @@ class Grower:
         def make(below: int) -> Expression:
             left, right = self.grow(BOOL, below), self.grow(BOOL, below)
             both = Logic(self.rng.choice(["and", "or"]), left, right)
-            return self.rng.choice([both, both, Not(left), IsNull(left)])
+            ways: list[Expression] = [both, both, Not(left), IsNull(left)]
+            return self.rng.choice(ways)
 
         return make
 
     def membership(self) -> Way:
         def make(below: int) -> Expression:
-            kind = self.rng.choice([INT, TEXT, DATE, DECIMAL])
+            kinds: list[pa.DataType] = [INT, TEXT, DATE, DECIMAL]
+            kind = self.rng.choice(kinds)
             values = [self.grow(kind, below) for _ in range(self.rng.choice([2, 3, 4]))]
             return Call("in", tuple(values), BOOL)
 

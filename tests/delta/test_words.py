@@ -240,11 +240,25 @@ def test_instants(spark: SparkSession) -> None:
     judge(spark, table, [*parts, *truncs])
 
 
+def square(**columns: tuple[pa.DataType, list[Any]]) -> pa.Table:
+    """Every value of `a...` beside every one of `b...`, of each type, in one table."""
+    size = max(len(values) for _, values in columns.values())
+    pairs = list(itertools.product(range(size), repeat=2))
+    return pa.table(
+        {
+            f"0.{name}": typed([values[pair[name[0] == "b"] % len(values)] for pair in pairs], kind)
+            for name, (kind, values) in columns.items()
+        }
+    )
+
+
 def test_integer_numbers(spark: SparkSession) -> None:
-    failed = 0
-    for kind in INTEGERS:
-        a, b = column("a", kind), column("b", kind)
-        expressions: list[Expression] = [
+    expressions: list[Expression] = []
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {}
+    for at, kind in enumerate(INTEGERS):
+        columns |= {name: (kind, bounds(kind)) for name in (f"a{at}", f"b{at}")}
+        a, b = column(f"a{at}", kind), column(f"b{at}", kind)
+        expressions += [
             call("remainder", kind, a, b),
             call("remainder", kind, a, lit(3, kind)),
             call("remainder", kind, lit(-7, kind), b),
@@ -256,9 +270,7 @@ def test_integer_numbers(spark: SparkSession) -> None:
             Arithmetic("+", a, call("remainder", kind, a, b), kind),
             Arithmetic("*", call("remainder", kind, a, b), b, kind),
         ]
-        table = product(a=(kind, bounds(kind)), b=(kind, bounds(kind)))
-        failed += judge(spark, table, expressions, errors=2)
-    assert failed >= 4 * 5
+    assert judge(spark, square(**columns), expressions, errors=2) >= 4 * 5
 
 
 def test_float_numbers(spark: SparkSession) -> None:
@@ -284,25 +296,32 @@ def test_float_numbers(spark: SparkSession) -> None:
 SCALES = [(5, 2), (15, 2), (18, 0), (20, 6), (38, 0), (38, 10), (38, 38), (10, 9), (1, 0)]
 
 
+def decimal_square() -> pa.Table:
+    """Two columns of each size, named by it."""
+    sizes = {
+        f"{side}{p}_{s}": (pa.decimal128(p, s), decimals(p, s)) for p, s in SCALES for side in "ab"
+    }
+    return square(**sizes)
+
+
 def test_decimals(spark: SparkSession) -> None:
+    expressions: list[Expression] = []
     for precision, scale in SCALES:
         kind = pa.decimal128(precision, scale)
-        a, b = column("a", kind), column("b", kind)
+        a, b = (column(f"{side}{precision}_{scale}", kind) for side in "ab")
         places = (None, -40, -3, -1, 0, 1, 2, 5, 11, 40)
-        rounded = [
-            call("round", round_type(kind, place or 0), a, *[lit(place, INT)][: place is not None])
-            for place in places
-        ]
-        expressions: list[Expression] = [
-            *rounded,
+        expressions += [
+            *(
+                call("round", round_type(kind, at or 0), a, *[lit(at, INT)][: at is not None])
+                for at in places
+            ),
             *(call(name, kind, a) for name in ("abs", "negate") if precision <= 34),
             call("divide", divide_type(kind, kind), a, b),
             call("remainder", remainder_type(kind, kind), a, b),
             call("greatest", kind, a, b),
             call("in", BOOL, a, lit(exact(1, scale), kind), lit(None, kind)),
         ]
-        table = product(a=(kind, decimals(precision, scale)), b=(kind, decimals(precision, scale)))
-        judge(spark, table, expressions, errors=1)
+    judge(spark, decimal_square(), expressions, errors=1)
 
 
 SIGNS: tuple[OneOf["+"], OneOf["-"], OneOf["*"]] = ("+", "-", "*")
@@ -317,15 +336,17 @@ def arithmetic_type(sign: str, one: pa.Decimal128Type, other: pa.Decimal128Type)
 
 
 def test_decimals_of_two_types(spark: SparkSession) -> None:
-    for (p1, s1), (p2, s2) in itertools.permutations(SCALES[:6], 2):
-        one, other = pa.decimal128(p1, s1), pa.decimal128(p2, s2)
-        a, b = column("a", one), column("b", other)
-        expressions: list[Expression] = [
-            call("divide", divide_type(one, other), a, b),
-            call("remainder", remainder_type(one, other), a, b),
-            *(Arithmetic(sign, a, b, arithmetic_type(sign, one, other)) for sign in SIGNS),
-        ]
-        table = product(a=(one, decimals(p1, s1)), b=(other, decimals(p2, s2)))
+    table = decimal_square()
+    for p1, s1 in SCALES[:6]:
+        expressions: list[Expression] = []
+        for p2, s2 in SCALES[:7]:
+            one, other = pa.decimal128(p1, s1), pa.decimal128(p2, s2)
+            a, b = column(f"a{p1}_{s1}", one), column(f"b{p2}_{s2}", other)
+            expressions += [
+                call("divide", divide_type(one, other), a, b),
+                call("remainder", remainder_type(one, other), a, b),
+                *(Arithmetic(sign, a, b, arithmetic_type(sign, one, other)) for sign in SIGNS),
+            ]
         judge(spark, table, expressions, errors=0)
 
 
@@ -333,7 +354,6 @@ def decimal_types(*sizes: tuple[int, int]) -> list[pa.DataType]:
     return [pa.decimal128(precision, scale) for precision, scale in sizes]
 
 
-Case = tuple[pa.DataType, list[Any], list[pa.DataType]]
 FROM_INTEGERS: list[pa.DataType] = [
     *INTEGERS,
     FLOAT,
@@ -348,25 +368,40 @@ FROM_DECIMALS: list[pa.DataType] = [
     TEXT,
     *decimal_types((3, 0), (5, 2), (20, 1), (38, 18), (38, 38)),
 ]
-CASTS: list[Case] = [
-    *[(kind, bounds(kind), FROM_INTEGERS) for kind in INTEGERS],
-    (BOOL, [True, False, None], [*INTEGERS, TEXT, BOOL]),
-    (DOUBLE, DOUBLES, [FLOAT, INT, DOUBLE]),
-    (FLOAT, DOUBLES, [DOUBLE, INT]),
-    *[(pa.decimal128(p, s), decimals(p, s), FROM_DECIMALS[4 * (p > 34) :]) for p, s in SCALES],
-    (TEXT, TEXTS, [TEXT]),
-    (DATE, DAYS, [TEXT, LOCAL, INSTANT]),
-    (LOCAL, MICROS, [TEXT, DATE, INSTANT]),
-    (INSTANT, MICROS, [TEXT, DATE, LOCAL]),
-]
+Casts = list[tuple[pa.DataType, list[Any], list[pa.DataType]]]
+CASTS: dict[str, Casts] = {
+    "integers": [(kind, bounds(kind), FROM_INTEGERS) for kind in INTEGERS],
+    "decimals": [
+        (pa.decimal128(p, s), decimals(p, s), FROM_DECIMALS[4 * (p > 34) :]) for p, s in SCALES
+    ],
+    "others": [
+        (BOOL, [True, False, None], [*INTEGERS, TEXT, BOOL]),
+        (DOUBLE, DOUBLES, [FLOAT, INT, DOUBLE]),
+        (FLOAT, DOUBLES, [DOUBLE, INT]),
+        (TEXT, TEXTS, [TEXT]),
+        (DATE, DAYS, [TEXT, LOCAL, INSTANT]),
+        (LOCAL, MICROS, [TEXT, DATE, INSTANT]),
+        (INSTANT, MICROS, [TEXT, DATE, LOCAL]),
+    ],
+}
 
 
-@pytest.mark.parametrize(("own", "values", "targets"), CASTS, ids=[str(each[0]) for each in CASTS])
-def test_casts(
-    spark: SparkSession, own: pa.DataType, values: list[Any], targets: list[pa.DataType]
-) -> None:
-    x = column("x", own)
-    judge(spark, product(x=(own, values)), [call("cast", kind, x) for kind in targets], errors=2)
+@pytest.mark.parametrize("family", CASTS)
+def test_casts(spark: SparkSession, family: str) -> None:
+    cases = CASTS[family]
+    rows = max(len(values) for _, values, _ in cases)
+    table = pa.table(
+        {
+            f"0.x{at}": typed([values[row % len(values)] for row in range(rows)], kind)
+            for at, (kind, values, _) in enumerate(cases)
+        }
+    )
+    expressions = [
+        call("cast", target, column(f"x{at}", kind))
+        for at, (kind, _, targets) in enumerate(cases)
+        for target in targets
+    ]
+    judge(spark, table, expressions, errors=1)
 
 
 def test_branches(spark: SparkSession) -> None:

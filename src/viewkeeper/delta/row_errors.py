@@ -35,7 +35,7 @@ def _can_node_fail(node: Expression) -> bool:
         case Arithmetic():
             # A decimal of fewer digits than there can be has room for every result.
             if isinstance(node.type, pa.Decimal128Type):
-                return node.type.precision >= DIGITS_MAX
+                return bool(node.type.precision >= DIGITS_MAX)
             return not is_type.is_floating(node.type)
         case Call():
             return node.function in _FAILING
