@@ -344,7 +344,11 @@ def test_decimals_of_two_types(spark: SparkSession) -> None:
             a, b = column(f"a{p1}_{s1}", one), column(f"b{p2}_{s2}", other)
             expressions += [
                 call("divide", divide_type(one, other), a, b),
-                call("remainder", remainder_type(one, other), a, b),
+                *(
+                    [call("remainder", remainder_type(one, other), a, b)]
+                    if p1 - s1 + s2 < 40
+                    else []
+                ),
                 *(Arithmetic(sign, a, b, arithmetic_type(sign, one, other)) for sign in SIGNS),
             ]
         judge(spark, table, expressions, errors=0)

@@ -83,8 +83,8 @@ def guarded(expression: Expression, without: list[int]) -> str:
 
 def assert_same(expression: Expression, table: pa.Table, failing: list[int], found: Any) -> None:
     kept = [row for row in range(len(table)) if row not in set(failing)]
-    ours = plain(evaluate_expression(expression, table.take(kept)))
-    theirs = plain(found.take(kept))
+    ours = plain(evaluate_expression(expression, table.take(pa.array(kept, pa.int64()))))
+    theirs = plain(found.take(pa.array(kept, pa.int64())))
     assert same_type(ours.type, theirs.type), (spark_sql_of(expression), ours.type, theirs.type)
     for row, one, other in zip(kept, ours.to_pylist(), theirs.to_pylist(), strict=True):
         shown = (spark_sql_of(expression), table.slice(row, 1).to_pylist(), one, other)

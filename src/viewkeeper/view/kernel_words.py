@@ -53,6 +53,8 @@ DATE_TRUNC_UNITS = {
 
 SIGN_DIGITS_MAX = 34
 """Spark rounds a decimal to so many digits when it changes its sign or cuts its fraction off."""
+QUOTIENT_DIGITS_MAX = 39
+"""Spark fails to find a remainder if the whole quotient has more digits."""
 OPTIONS_MAX = 10
 """From here on Spark looks options up in a hash table, which tells the zeros of floats apart."""
 
@@ -244,7 +246,12 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _fits_remainder(call: Call, kinds: Types) -> bool:
-    return _fits_quotient(call, kinds, remainder_type, (*INTEGERS, *FLOATS))
+    if not _fits_quotient(call, kinds, remainder_type, (*INTEGERS, *FLOATS)):
+        return False
+    one, other = kinds
+    if not isinstance(one, pa.Decimal128Type) or not isinstance(other, pa.Decimal128Type):
+        return True
+    return bool(one.precision - one.scale + other.scale <= QUOTIENT_DIGITS_MAX)
 
 
 def _fits_divide(call: Call, kinds: Types) -> bool:
