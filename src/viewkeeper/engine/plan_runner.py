@@ -18,7 +18,12 @@ from viewkeeper.engine.algorithms.algorithm_runner import (
 )
 from viewkeeper.engine.batch.barrier import barrier_of
 from viewkeeper.engine.batch.barrier_commit import BarrierCrossing
-from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, Span, clashing_views
+from viewkeeper.engine.batch.batch_runner import (
+    BatchOutcome,
+    BatchRunner,
+    BatchSpan,
+    clashing_views,
+)
 from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.batch.staged_run import BatchView, StoredTable
 from viewkeeper.engine.capture.lookout import Lookout
@@ -163,7 +168,7 @@ class PlanRunner:
         members = [self._batch_view(name) for name in names]
         used = {source for member in members for source in member.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
-        span = Span(after, until, merged=self._has_inexact_parent(members, after))
+        span = BatchSpan(after, until, merged=self._has_inexact_parent(members, after))
         entries = [e for e in self._store.ledger.entries_between(after, until) if e.source in used]
         ends = {s: p for name in names for s, p in self._store.positions_until(name, until).items()}
         number = self._store.head.record + 1

@@ -101,7 +101,7 @@ def fold_old(
 
 
 def _oldest_children(head: Head) -> dict[str, int]:
-    """Per view of the project that others read, the ts at which the slowest of them stands."""
+    """Per view of the project that others read, the ts of the slowest reader."""
     oldest: dict[str, int] = {}
     for view in head.shown_views.values():
         for table in view.versions[-1].bound if view.versions else ():

@@ -135,7 +135,7 @@ class BatchRunner:
         members: Sequence[BatchView],
         entries: Sequence[LedgerEntry],
         ends: Mapping[str, int],
-        span: Span,
+        span: BatchSpan,
     ) -> BatchOutcome:
         """Maintain the members for these entries; `ends` are the sources' positions after them.
 
@@ -232,7 +232,7 @@ class BatchRunner:
             return self.failed_outcome(member, error)
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
         since = self._store.head.views[member.name].ts
-        span = Span(since, merged_ts, merged=True)
+        span = BatchSpan(since, merged_ts, merged=True)
         self._sweep_members(number, [member], ends, outcome, span)
         return outcome
 
@@ -305,7 +305,7 @@ class BatchRunner:
         members: Sequence[BatchView],
         ends: Mapping[str, int],
         outcome: BatchOutcome,
-        span: Span,
+        span: BatchSpan,
     ) -> None:
         """Compute all stages of these members from the changes in `outcome.kept`."""
         inline = outcome.changes <= self._settings.batch.inline_rows
@@ -341,7 +341,7 @@ class BatchRunner:
         return OwnRelations(self._store.root, since, stored, nodes)
 
     def _parent_changes(
-        self, members: Sequence[BatchView], span: Span
+        self, members: Sequence[BatchView], span: BatchSpan
     ) -> dict[Relation, RelationChanges]:
         """What views that are no members, and have got ahead, changed in the span."""
         here = {member.name for member in members}
@@ -395,7 +395,7 @@ class BatchRunner:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BatchSpan:
     """The ts from which, and to which, a batch takes its views; `merged` if all that happens in
     between becomes one state."""
 

@@ -68,8 +68,8 @@ LoadedTables = Mapping[str, LoadedTable]
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """Where a load goes: the ts that it stands for, the number of its batch, and per table its
-    folder, and what is stored there if only the difference is to be written."""
+    """The target of a load: its ts, the number of its batch, and per table the folder, and the
+    stored rows if only the difference is to be written."""
 
     ts: int
     batch: int

@@ -280,7 +280,7 @@ def _connected_places(count: int, equalities: Iterable[Equality]) -> list[list[i
 
 
 def report_text(parsed: ParsedView) -> str:
-    """The query of a report as Spark gets it: the table at place i is called `__place_i`."""
+    """The query of a report as Spark gets it, with tables called by the numbers of their places."""
     report = parsed.report
     assert report is not None, "a plain view is bound, not compiled"
     changes = [
