@@ -1,0 +1,192 @@
+"""A project with views over the two sources of a case, maintained batch by batch.
+
+Each batch is a process's life as far as Viewkeeper can tell: the project is opened, every
+transaction is looked at as it is committed, so that it gets a ts of its own, all are maintained
+together, and the project is closed again. A view that is refused is taken out of the folder, with
+its reason, and so are those that read it; the others stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import viewkeeper
+from tests.live.judge import feed, stamps
+from tests.sql.relation_history import SOURCES, RelationHistory, Row, Transaction
+from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.project import Project
+from viewkeeper.engine.report import BatchReport, SilentObserver
+from viewkeeper.errors import DefinitionError, ViewkeeperError
+from viewkeeper.view.sql.view_statement import parse_view
+
+PARENT_REFUSED = "a view that it reads is refused"
+ROUNDS = 50
+LEDGERS = {source: f"ledger_{source}" for source in SOURCES}
+
+
+class TroubleObserver(SilentObserver):
+    """Remembers what went wrong, and what batches did."""
+
+    def __init__(self) -> None:
+        self.troubles: list[ViewkeeperError] = []
+        self.batches: list[BatchReport] = []
+
+    def on_trouble(self, error: ViewkeeperError) -> None:
+        self.troubles.append(error)
+
+    def on_batch_commit(self, report: BatchReport) -> None:
+        self.batches.append(report)
+
+
+class ReportProject:
+    """The project of one case."""
+
+    def __init__(
+        self, folder: Path, views: Mapping[str, str], spark: SparkSession, settings: str = ""
+    ) -> None:
+        self.folder = folder
+        self.views = dict(views)
+        self.refused: dict[str, str] = {}
+        """Views that were refused, with their reasons."""
+        self.stopped: dict[str, str] = {}
+        """Views that failed, with their errors."""
+        self.observer = TroubleObserver()
+        self._spark = spark
+        lines = "".join(f"  {name}: {{kind: sqlite, path: {name}.db}}\n" for name in SOURCES)
+        (folder / "viewkeeper.yml").write_text(
+            f"warehouse: ./warehouse\nsources:\n{lines}{settings}"
+        )
+        (folder / "views").mkdir()
+        ledgers = {LEDGERS[source]: f"SELECT l.n FROM {source}.ledger l" for source in SOURCES}
+        for name, text in {**ledgers, **views}.items():
+            path = folder / "views" / f"{name}.sql"
+            path.write_text(f"CREATE MATERIALIZED VIEW {name} AS\n{text};\n")
+
+    def open_project(self) -> Project:
+        return viewkeeper.open(self.folder, self._spark)
+
+    def load_views(self) -> None:
+        """Load everything that is not refused."""
+        while True:
+            try:
+                with self.open_project() as project:
+                    report = project.refresh(self.observer)
+            except Exception as error:
+                if not self._drop_unbound():
+                    raise error from None
+                continue
+            self._note_stopped(report.waiting)
+            return
+
+    def _drop_unbound(self) -> bool:
+        """Take out views that cannot be read or bound; whether there was one."""
+        wrong = {name: e for name in self.views if (e := self._parse_error(name)) is not None}
+        for name, error in (wrong or self._binding_errors()).items():
+            wrong[name] = error
+            if name not in self.views:
+                continue
+            self._drop_view(name, reason_of(error))
+            if not isinstance(error, DefinitionError):
+                del self.refused[name]
+                self.stopped[name] = f"{type(error).__name__}: {error}"
+        return bool(wrong)
+
+    def _parse_error(self, name: str) -> Exception | None:
+        try:
+            parse_view((self.folder / "views" / f"{name}.sql").read_text(), f"{name}.sql")
+        except DefinitionError as error:
+            return error
+        return None
+
+    def _binding_errors(self) -> dict[str, Exception]:
+        """What goes wrong when each view, after those that it reads, is bound."""
+        found: dict[str, Exception] = {}
+        with self.open_project() as project:
+            connections = project.open_connections()
+            for name in self.views:
+                try:
+                    project.catalogue.bind_view(name, connections)
+                except Exception as error:  # noqa: BLE001 - it is what is asked for
+                    found[name] = error
+            connections.close()
+        return found
+
+    def maintain_batch(
+        self, history: RelationHistory, batch: Sequence[Transaction], looks: Sequence[bool]
+    ) -> None:
+        """Commit transactions, looking where `looks` says so, and maintain them together."""
+        with (
+            self.open_project() as project,
+            project.open_maintainer("test", self.observer) as keeper,
+        ):
+            keeper.start_run()
+            for transaction, look in zip(batch, looks, strict=True):
+                history.apply_transaction(transaction)
+                if look:
+                    keeper.see_commits()
+            self._note_stopped(_maintain_all(keeper))
+
+    def _drop_view(self, name: str, reason: str) -> None:
+        (self.folder / "views" / f"{name}.sql").unlink()
+        self.refused[name] = reason
+        del self.views[name]
+        for child in [n for n, text in self.views.items() if re.search(rf"\b{name}\b", text)]:
+            if child in self.views:
+                self._drop_view(child, PARENT_REFUSED)
+
+    def _note_stopped(self, waiting: Mapping[str, str]) -> None:
+        known = {**waiting}
+        with self.open_project() as project:
+            views = project.newest_head().views
+            for name in [*self.views, *LEDGERS.values()]:
+                stop = views[name].stopped if name in views else "not loaded"
+                if stop or name in known:
+                    self.stopped.setdefault(name, str(known.get(name) or stop))
+
+    # -- what it shows -------------------------------------------------------------------------
+
+    def stamps_of(self, history: RelationHistory) -> list[int]:
+        """The ts of every transaction, by its number."""
+        with self.open_project() as project:
+            found = [stamps(project, name) for name in LEDGERS.values()]
+        by_number = found[0] | found[1]
+        assert sorted(by_number) == [*range(len(history.sources))], "every transaction has one ts"
+        return [by_number[number] for number in sorted(by_number)]
+
+    def feed_of(self, name: str) -> tuple[int, dict[int, Counter[Row]], pa.Schema]:
+        """Since which ts a view is there, what each ts did to it, and its columns."""
+        with self.open_project() as project:
+            view = project.view(name)
+            return view.head.created_ts, feed(project, name), view.arrow().schema
+
+    def rows_at(self, name: str, ts: int | None) -> list[Row]:
+        """The rows of a view as a reader gets them."""
+        with self.open_project() as project:
+            table = project.view(name).arrow(as_of=ts)
+            return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _maintain_all(keeper: Maintainer) -> Mapping[str, str]:
+    """Maintain what was seen, and what is met on the way; the views that could not, and why."""
+    for _ in range(ROUNDS):
+        keeper.see_commits()
+        since = keeper.read_progress()
+        if keeper.maintain_views(since) is None and keeper.read_progress() == since:
+            break
+    keeper.acknowledge_commits(now=True)
+    return keeper.waiting_views()
+
+
+def reason_of(error: Exception) -> str:
+    """Why a view is refused, without the names of this case."""
+    message = error.message if isinstance(error, ViewkeeperError) else str(error)
+    text = message.rpartition(".sql:")[2] or message
+    text = re.sub(r"^\d+(:\d+)?: ", "", text)
+    text = re.sub(r'view "\w+": ', "", text)
+    return re.sub(r"\b(t|wt|v|c)\d+\b(\.\w+)?", "...", text)

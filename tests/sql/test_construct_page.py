@@ -1,0 +1,16 @@
+"""`docs/sql.md` says what the table of constructs says."""
+
+from __future__ import annotations
+
+from tests.sql.construct_page import PAGE, put_tables
+from tests.sql.constructs import CONSTRUCTS, REFUSED, slug_of
+
+
+def test_the_page_is_made_from_the_table() -> None:
+    page = PAGE.read_text()
+    assert page == put_tables(page), "run `python -m tests.sql.construct_page`"
+
+
+def test_constructs_have_different_names() -> None:
+    names = [slug_of(each) for each in (*CONSTRUCTS, *REFUSED)]
+    assert len(names) == len({*names})

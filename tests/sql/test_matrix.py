@@ -1,0 +1,101 @@
+"""The matrix: every construct through every event, at every ts, judged by Spark on its text.
+
+All constructs are views of one project, so that they also meet each other: shared lookups, shared
+parents, one record for all. The events are batches of a single history; between some of them the
+process is killed while it commits. A failure names the construct, the event and the difference.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import viewkeeper
+from tests.faults.deaths import step
+from tests.faults.processes import maintainer
+from tests.sql.construct_events import BATCHES, CRASHES, EMPTIED, FIRST, Event
+from tests.sql.constructs import CONSTRUCTS, REFUSED, Construct, RefusedConstruct, slug_of
+from tests.sql.random_case import Verdict, judge_project
+from tests.sql.relation_history import RelationHistory, empty_tables
+from tests.sql.report_project import ReportProject
+from tests.sql.spark_judge import SparkJudge
+from viewkeeper.errors import DefinitionError
+
+DEATHS = (("plan", "after"), ("record", "before"), ("record", "after"))
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRun:
+    """What became of all constructs, and which event each ts was."""
+
+    verdict: Verdict
+    events: dict[int, str]
+
+
+def matrix_views() -> dict[str, str]:
+    """Every construct and the views that it reads, by name."""
+    parents = {name: text for each in CONSTRUCTS for name, text in each.parents}
+    return {**parents, **{slug_of(each): each.text for each in CONSTRUCTS}}
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> MatrixRun:
+    folder = tmp_path_factory.mktemp("matrix")
+    history = RelationHistory(folder)
+    project = ReportProject(folder, matrix_views(), spark)
+    for transaction in FIRST:
+        history.apply_transaction(transaction)
+    project.load_views()
+    names = ["before the load"] * len(FIRST)
+    for batch in (*BATCHES, *EMPTIED):
+        names += [name for name, _ in batch]
+        project.maintain_batch(history, [each for _, each in batch], [True] * len(batch))
+    for batch, death in zip(CRASHES, DEATHS, strict=True):
+        names += [name for name, _ in batch]
+        die_while_maintaining(project, history, batch, death)
+    project.maintain_batch(history, [], [])
+    events: dict[int, str] = {}
+    for name, ts in zip(names, project.stamps_of(history), strict=True):
+        events[ts] = f"{events[ts]}; {name}" if ts in events else name
+    judge = SparkJudge(spark, empty_tables())
+    return MatrixRun(judge_project(project, history, judge, random.Random(0)), events)
+
+
+def die_while_maintaining(
+    project: ReportProject,
+    history: RelationHistory,
+    batch: tuple[Event, ...],
+    death: tuple[str, str],
+) -> None:
+    """Commit, and let a process that maintains it die at a step."""
+    for _, transaction in batch:
+        history.apply_transaction(transaction)
+    with maintainer(project.folder, step(death[0], 1, death[1])) as process:
+        code = process.ended()
+        assert code == -signal.SIGKILL, f"exit code {code}:\n{process.output}"
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTS, ids=slug_of)
+def test_a_construct_is_exact_at_every_event(construct: Construct, run: MatrixRun) -> None:
+    name = slug_of(construct)
+    assert name not in run.verdict.refused, f"refused: {run.verdict.refused[name]}"
+    wrong = run.verdict.wrong.get(name)
+    assert wrong is None, f"{construct.name}\n{construct.text}\n{wrong}\nevents: {run.events}"
+    assert name in run.verdict.exact
+
+
+@pytest.mark.parametrize("construct", REFUSED, ids=slug_of)
+def test_what_is_refused_says_why(
+    construct: RefusedConstruct, spark: SparkSession, tmp_path: Path
+) -> None:
+    RelationHistory(tmp_path)
+    ReportProject(tmp_path, {"refused": construct.text}, spark)
+    with pytest.raises(DefinitionError) as caught, viewkeeper.open(tmp_path, spark) as project:
+        project.refresh()
+    assert construct.reason.lower() in str(caught.value).lower()
+    assert caught.value.hint, "a refusal says what to do instead"
