@@ -92,6 +92,15 @@ JOIN shop.item i ON i.order_id = o.id
 WHERE c.city = 'Berlin' AND i.quantity >= 3
 """
 
+CUSTOMER_TOTALS = """\
+-- A report on top of another view: what every customer has ordered, those without orders too.
+CREATE MATERIALIZED VIEW customer_totals AS
+SELECT c.name AS customer, count(l.order_id) AS lines, sum(l.cents) AS cents
+FROM crm.customer c
+LEFT JOIN order_lines l ON l.customer = c.name
+GROUP BY c.name
+"""
+
 CRM = """
 CREATE TABLE customer (id INTEGER PRIMARY KEY, name TEXT, city TEXT);
 INSERT INTO customer VALUES
@@ -122,6 +131,7 @@ def sample_files() -> dict[str, str]:
         "viewkeeper.yml": PROJECT,
         "views/order_lines.sql": ORDER_LINES,
         "views/berlin_bulk.sql": BIG_ORDERS,
+        "views/customer_totals.sql": CUSTOMER_TOTALS,
     }
 
 
