@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], list[str]]] = {
     "query of a path": (
         lambda _: None,
         ["query", "SELECT * FROM parquet.`/x`"],
-        ["is not a view of this project", "views: berlin_bulk, order_lines"],
+        ["is not a view of this project", "views: berlin_bulk, order_lines, customer_totals"],
     ),
     "query that writes": (
         lambda _: None,
