@@ -166,6 +166,9 @@ class _Builder:
             return
         is_padded = self.places[parent].keyed is not None
         on = self._key(parent, index, not is_padded and self.rng.random() < 0.25)
+        if relation in self.unique and self.rng.random() < 0.6:
+            name = self.rng.choice(["a", "d"])
+            on = [Equality(Column(parent, name, INT), Column(index, "a", INT), False)]
         is_key = relation in self.unique and any(
             e.right.name == "a" and not e.null_safe for e in on
         )
@@ -195,14 +198,14 @@ class _Builder:
     def _conditions(self, index: int, parent: int) -> list[Expression]:
         rng, found = self.rng, list[Expression]()
         mine = Column(index, rng.choice(["a", "d"]), INT)
-        if rng.random() < 0.3:
+        if rng.random() < 0.2:
             found.append(Compare(rng.choice(["<", "<>", ">="]), mine, Literal(1, INT)))
-        if rng.random() < 0.25:
+        if rng.random() < 0.15:
             found.append(Compare(rng.choice(["<=", "<>"]), Column(parent, "d", INT), mine))
-        if rng.random() < 0.25:
+        if rng.random() < 0.15:
             other = Column(rng.choice(self._open()), rng.choice(["a", "d"]), INT)
             found.append(Compare(rng.choice(["=", "<", "<=>"]), other, mine))
-        if rng.random() < 0.07:
+        if rng.random() < 0.05:
             found.append(IsNull(Column(rng.choice([parent, index]), "b", pa.string())))
         if rng.random() < 0.03:
             found.append(Compare("=", Literal(1, INT), Literal(rng.choice([1, 2]), INT)))
@@ -211,12 +214,12 @@ class _Builder:
     def _predicates(self) -> list[Expression]:
         rng, found = self.rng, list[Expression]()
         number = Column(rng.choice(self._open()), rng.choice(["a", "d"]), INT)
-        if rng.random() < 0.3:
+        if rng.random() < 0.15:
             found.append(Compare(rng.choice(["<", ">=", "<>"]), number, Literal(1, INT)))
-        if rng.random() < 0.2:
+        if rng.random() < 0.15:
             other = Column(rng.choice(self._open()), "d", INT)
             found.append(Compare("<=", number, other))
-        if rng.random() < 0.2:
+        if rng.random() < 0.15:
             unmatched: Expression = IsNull(Column(rng.choice(self._open()), "a", INT))
             found.append(unmatched if rng.random() < 0.6 else Not(unmatched))
         for place in self.places:
@@ -240,6 +243,7 @@ def random_keyed_world(rng: random.Random, kinds: Sequence[str] | None = None) -
     relations = [Relation(rng.choice(names), f"t{i}") for i in range(rng.randint(1, 5))]
     unique = frozenset(r for r in relations if rng.random() < 0.4)
     view = _Builder(rng, relations, unique, kinds or rng.choice(KINDS)).build()
+    relations = list(view.relations)
     sources = {
         name: MemorySource(name, {r.table: FIELDS for r in relations if r.source == name})
         for name in names
@@ -247,7 +251,7 @@ def random_keyed_world(rng: random.Random, kinds: Sequence[str] | None = None) -
     entries = tuple(
         _commit(rng, sources, relations, unique, ts) for ts in range(1, rng.randint(5, 12))
     )
-    before = rng.randint(0, len(entries) - 1)
+    before = rng.choice([0, 1, 1, 2, rng.randint(0, len(entries) - 1)])
     return World(view, sources, entries, before, rng.randint(before + 1, len(entries)))
 
 
@@ -263,13 +267,14 @@ def _commit(
 ) -> Entry:
     """A transaction over several rows and relations, now and then over several sources."""
     chosen = rng.sample(sorted(sources), rng.randint(1, len(sources)))
+    is_first = ts == 1
     positions = {}
-    for name in chosen if rng.random() < 0.5 else chosen[:1]:
+    for name in sorted(sources) if is_first else chosen if rng.random() < 0.5 else chosen[:1]:
         mine = [r for r in relations if r.source == name]
         delta: dict[str, list[tuple[Row, int]]] = {}
-        for relation in rng.choices(mine, k=rng.choice([1, 2, 4, 6])) if mine else []:
+        size = 5 * len(mine) if is_first else rng.choice([1, 2, 4, 6])
+        for relation in rng.choices(mine, k=size) if mine else []:
             rows = sources[name].rows_under(relation.table, Cut(1 << 30))
-            rows.update({})
             for row, count in delta.get(relation.table, []):
                 rows[row] += count
             changes = _change(rng, rows, relation in unique)

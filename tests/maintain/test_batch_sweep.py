@@ -54,8 +54,8 @@ def swept(
     return results
 
 
-def random_snapshots(rng: random.Random, world: World) -> dict[str, MemorySnapshot]:
-    return {n: s.open_snapshot(random_cut(rng, world, n)) for n, s in world.sources.items()}
+def random_snapshots(rng: random.Random, world: World, known: int = 0) -> dict[str, MemorySnapshot]:
+    return {n: s.open_snapshot(random_cut(rng, world, n, known)) for n, s in world.sources.items()}
 
 
 def answered(world: World, snapshots: dict[str, MemorySnapshot], lookup: Lookup) -> Answer:

@@ -24,14 +24,10 @@ from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.maintain.probe import probe_rows
-from viewkeeper.maintain.sweep_family.batch_sweep import (
-    Part,
-    batch_sweep,
-    slice_origins,
-    split_origins,
-)
+from viewkeeper.maintain.sweep_family import batch_sweep as parts
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, split_origins
 from viewkeeper.maintain.view_change import run_sweep
-from viewkeeper.updates.queue import BatchChanges, RelationChanges
+from viewkeeper.updates.queue import RelationChanges
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import Column, type_of
 from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
@@ -41,16 +37,19 @@ CARRIERS = pytest.mark.parametrize("algebra", [Reference(), Kernel()], ids=["ref
 
 
 def sweep_parts(
-    algebra: Algebra[Any], world: World, rng: random.Random, pending: BatchChanges
+    algebra: Algebra[Any], world: World, rng: random.Random, folder: str
 ) -> list[ReferenceDelta]:
-    """The results of all parts, each part with its own cuts."""
+    """The results of all parts, each part with its own cuts; either nothing is known of what
+    precedes the batch, and no cut lacks it, or everything."""
+    known = rng.choice([0, world.before])
+    pending = world.pending(folder, memory_bytes=rng.choice([1 << 30, 0]), known=known)
     plan = sweep_plan_of(world.view)
     origins = {p: RelationChanges(len(t), t) for p, t in world.origins(pending).items()}
     rows = {place: changes.rows for place, changes in origins.items()}
     results = []
     for part in split_origins(plan, rows, rng.choice([1, 2, 5, 1000, 1000])):
-        snapshots = random_snapshots(rng, world)
-        mine = {piece.place: slice_origins(plan, piece, origins[piece.place]) for piece in part}
+        snapshots = random_snapshots(rng, world, known)
+        mine = {s.place: parts.slice_origins(plan, s, origins[s.place]) for s in part}
         sweep = batch_sweep(algebra, plan, mine, pending)
         result, lookups = run_sweep(sweep, lambda ask, of=snapshots: answered(world, of, ask))  # type: ignore[misc]  # lambdas have no annotations
         assert lookups <= most_lookups(plan, part)
@@ -80,25 +79,30 @@ def check_states(world: World, results: list[ReferenceDelta]) -> None:
         assert not -state, f"negative rows as of ts {ts}"
 
 
-def run_seed(algebra: Algebra[Any], seed: int, folder: str) -> None:
+def run_seed(
+    algebra: Algebra[Any], seed: int, folder: str, kinds: Sequence[str] | None = None
+) -> None:
+    """A batch in parts, judged at every ts."""
     rng = random.Random(seed)
-    world = random_keyed_world(rng)
-    pending = world.pending(folder, memory_bytes=rng.choice([1 << 30, 0]))
-    check_states(world, sweep_parts(algebra, world, rng, pending))
+    world = random_keyed_world(rng, kinds)
+    check_states(world, sweep_parts(algebra, world, rng, folder))
 
 
-def run_probe(algebra: Algebra[Any], seed: int, folder: str) -> None:
+def run_probe(
+    algebra: Algebra[Any], seed: int, folder: str, kinds: Sequence[str] | None = None
+) -> None:
     """The view as of before the batch, for keys that it has and keys that it has not."""
     rng = random.Random(seed)
-    world = random_keyed_world(rng)
+    world = random_keyed_world(rng, kinds)
     plan = sweep_plan_of(world.view)
-    pending = world.pending(folder, memory_bytes=rng.choice([1 << 30, 0]))
+    known = rng.choice([0, world.before])
+    pending = world.pending(folder, memory_bytes=rng.choice([1 << 30, 0]), known=known)
     plain = [o.name for o in world.view.outputs if isinstance(o.expression, Column)]
-    on = rng.sample(plain, rng.randint(0, min(3, len(plain))))
+    on = rng.sample(plain, min(len(plain), rng.choice([0, 1, 1, 1, 2, 3])))
     names = [o.name for o in world.view.outputs]
     everything = recompute_keyed(world, world.before)
     keys = random_keys(rng, world.view, on, everything)
-    snapshots = random_snapshots(rng, world)
+    snapshots = random_snapshots(rng, world, known)
     probe = probe_rows(algebra, plan, on, keys, pending, world.before)
     found, lookups = run_sweep(probe, lambda ask: answered(world, snapshots, ask))
     assert lookups <= len(world.view.places)
@@ -124,6 +128,8 @@ def random_keys(
     for _ in range(rng.randint(0, 2)):
         values = {pa.int64(): 1, pa.string(): "x", pa.float64(): 0.5, pa.bool_(): True}
         keys.append(tuple(rng.choice([values[types[name]], None]) for name in on))
+    if rng.random() < 0.5:
+        keys = [key for key in keys if None not in key]
     columns = zip(*keys, strict=True) if keys and on else ((),) * len(on)
     return pa.table(
         [pa.array(c, types[n]) for c, n in zip(columns, on, strict=True)], names=list(on)

@@ -45,16 +45,21 @@ class World:
     """The batch is the entries with before < ts <= until; later ones are after the batch."""
 
     def end(self, source: str) -> int:
-        return max([e.positions.get(source, 0) for e in self.entries if e.ts <= self.until] + [0])
+        return self.position_at(source, self.until)
 
-    def pending(self, folder: str, memory_bytes: int = 1 << 30) -> BatchChanges:
-        """Everything delivered up to the batch's end, also what precedes the batch."""
+    def position_at(self, source: str, ts: int) -> int:
+        """The position of a source's last transaction up to a ts."""
+        return max([e.positions.get(source, 0) for e in self.entries if e.ts <= ts] + [0])
+
+    def pending(self, folder: str, memory_bytes: int = 1 << 30, known: int = 0) -> BatchChanges:
+        """Everything delivered after the ts `known` and up to the batch's end, also what precedes
+        the batch."""
         view = self.view
         schemas = {r: change_schema(view.fields_of(r)) for r in view.relations}
         queue = UpdateQueue(schemas, folder, memory_bytes)
         for entry in self.entries:
             for name, position in entry.positions.items():
-                if entry.ts > self.until:
+                if not known < entry.ts <= self.until:
                     continue
                 wanted = {
                     r.table: [f.name for f in view.fields_of(r)]
@@ -124,16 +129,19 @@ def random_world(rng: random.Random) -> World:
     return World(view, sources, entries, before, rng.randint(before + 1, len(entries)))
 
 
-def random_cut(rng: random.Random, world: World, source: str) -> Cut:
-    """Any state that the source could show: usually a prefix past the batch, at times behind it,
-    at times with a hole that touches no row twice."""
+def random_cut(rng: random.Random, world: World, source: str, known: int = 0) -> Cut:
+    """Any state that the source could show that has all up to the ts `known`: usually a prefix past
+    the batch, at times behind it, at times with a hole that touches no row twice."""
     newest = len(world.sources[source].look_for_transactions(0))
+    oldest = world.position_at(source, known)
     position = (
-        rng.randint(world.end(source), newest) if rng.random() < 0.7 else rng.randint(0, newest)
+        rng.randint(world.end(source), newest)
+        if rng.random() < 0.7
+        else rng.randint(oldest, newest)
     )
     cut = Cut(position)
-    if position and rng.random() < 0.3:
-        holed = Cut(position, frozenset({rng.randint(1, position)}))
+    if position > oldest and rng.random() < 0.3:
+        holed = Cut(position, frozenset({rng.randint(oldest + 1, position)}))
         if _possible(world.sources[source], holed):
             return holed
     return cut
