@@ -91,6 +91,18 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
+def suggest_names(name: str, known: Iterable[str]) -> str:
+    """A hint: the known names that are nearest to one that is not known, or some of all.
+
+    >>> suggest_names("ordres", ["orders", "item"]), suggest_names("x", ["orders", "item"])
+    ('did you mean "orders"?', 'there are: "item", "orders"')
+    """
+    names = list(known)
+    if close := get_close_matches(name, names, n=3, cutoff=0.5):
+        return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
+    return "there are: " + (", ".join(f'"{match}"' for match in sorted(names)[:10]) or "none")
+
+
 def reload_hint(views: Iterable[str] = ()) -> str:
     """The hint that asks to load views again; without names, those of the object in the message.
 

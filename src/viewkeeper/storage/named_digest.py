@@ -116,10 +116,6 @@ def write_parquet(
         disk.sync_folder(first.parent)
 
 
-def has_digest(name: str) -> bool:
-    return _DIGESTS.search(name) is not None
-
-
 def has_own_footer(path: Path) -> bool:
     """Whether a file's footer is the one that its name says; true if its name says nothing."""
     found = _DIGESTS.search(path.name)

@@ -126,10 +126,6 @@ class UpdateQueue:
     def row_count(self) -> int:
         return sum(self._rows.values())
 
-    @property
-    def has_spilled(self) -> bool:
-        return bool(self._writers)
-
     def seal_changes(self) -> BatchChanges:
         """Everything appended; the queue takes no more."""
         if self._writers:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,8 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import SchemaError, SourceAwayError
-
-_ENTRY = re.compile(r"(\d{20})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +57,6 @@ def log_folder_of(table: Path) -> Path:
 
 def entry_path_of(table: Path, version: int) -> Path:
     return log_folder_of(table) / f"{version:020d}.json"
-
-
-def list_versions(table: Path) -> list[int]:
-    """The versions whose entries are still there, in order."""
-    names = (_ENTRY.fullmatch(path.name) for path in log_folder_of(table).iterdir())
-    return sorted(int(found[1]) for found in names if found)
 
 
 def digest_entry(table: Path, version: int) -> str | None:

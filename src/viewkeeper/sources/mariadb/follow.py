@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, suggest_names
 from viewkeeper.sources.handles import HandleTarget, SourceHandles
 from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture
 from viewkeeper.sources.mariadb.binlog.log import (
@@ -29,7 +29,6 @@ from viewkeeper.sources.mariadb.requirements import require_followable, require_
 from viewkeeper.sources.mariadb.schema import (
     MariadbTable,
     has_folded_names,
-    nearest_hint,
     read_table,
     read_table_of_handle,
 )
@@ -232,7 +231,7 @@ def _column_ids_of(source: str, shape: LoggedShape, columns: Sequence[str]) -> d
             raise SchemaError(
                 source,
                 f'table "{shape.full_name}" has no column "{name}"',
-                hint=nearest_hint(name, [column.name for column in shape.columns]),
+                hint=suggest_names(name, [column.name for column in shape.columns]),
             )
         found[column.name] = column.id
     return found

@@ -8,12 +8,11 @@ system versioning (it keeps rows that are gone), a view or a sequence.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, suggest_names
 from viewkeeper.sources.mariadb.server_connection import Connection, fetch_texts, quote_name
 from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, kind_of
 from viewkeeper.sources.tables.column_type import ColumnRefusal
@@ -81,7 +80,7 @@ class MariadbTable:
             raise SchemaError(
                 self.source,
                 f'table "{self.full_name}" has no column "{name}"',
-                hint=nearest_hint(name, names),
+                hint=suggest_names(name, names),
             )
         return found
 
@@ -282,11 +281,4 @@ def _read_cascades(connection: Connection, schema: str, table: str) -> tuple[str
 
 def _nearest_tables(connection: Connection, schema: str, name: str) -> str:
     query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
-    return nearest_hint(name, [row[0] for row in fetch_texts(connection, query, (schema,))])
-
-
-def nearest_hint(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    if close:
-        return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
-    return "there are: " + (", ".join(f'"{match}"' for match in sorted(known)[:10]) or "none")
+    return suggest_names(name, [row[0] for row in fetch_texts(connection, query, (schema,))])

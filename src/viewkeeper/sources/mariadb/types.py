@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from viewkeeper.delta.exact_cast import decimals_of
 from viewkeeper.sources.mariadb.server_connection import quote_name
-from viewkeeper.sources.tables.column_type import ColumnRefusal
+from viewkeeper.sources.tables.column_type import ColumnRefusal, MisfitError, convert_or_blame
 
 Array: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 Values = Sequence[bytes | None]
@@ -84,15 +84,6 @@ class MariadbKind:
     characters: str = ""
     labels: tuple[str, ...] = ()
     length: int = 0
-
-
-class MariadbMisfitError(ValueError):
-    """The value at `index` of a column does not fit; callers say where it was found."""
-
-    def __init__(self, index: int, value: str) -> None:
-        super().__init__(value)
-        self.index = index
-        self.value = value
 
 
 def kind_of(declared: DeclaredType) -> MariadbKind | ColumnRefusal:
@@ -217,16 +208,11 @@ def select_list_of(columns: Sequence[tuple[str, MariadbKind]]) -> str:
 
 def array_from_answer(values: Values, kind: MariadbKind) -> Array:
     """Values of an answer as one Arrow array, or a MisfitError for the first that does not fit."""
-    try:
-        return _convert_answer(values, kind)
-    except (pa.ArrowException, ValueError):
-        pass
-    for index, value in enumerate(values):
-        try:
-            _convert_answer([value], kind)
-        except (pa.ArrowException, ValueError):
-            raise MariadbMisfitError(index, (value or b"").decode(errors="replace")[:60]) from None
-    raise AssertionError("a column that cannot be converted has a value that cannot")
+    return convert_or_blame(
+        values,
+        lambda some: _convert_answer(some, kind),
+        lambda at: MisfitError(at, (values[at] or b"").decode(errors="replace")[:60]),
+    )
 
 
 def _convert_answer(values: Values, kind: MariadbKind) -> Array:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from viewkeeper.errors import BrokenQueryError, GapError, SchemaError, reload_hint
+from viewkeeper.errors import BrokenQueryError, GapError, SchemaError, reload_hint, suggest_names
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
 from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
@@ -48,7 +48,6 @@ from viewkeeper.sources.sqlite.schema import (
     fold_case,
     read_table,
     resolve_name,
-    suggest_names,
 )
 from viewkeeper.sources.sqlite.types import kind_of
 from viewkeeper.sources.tables.column_type import ColumnRefusal

@@ -8,13 +8,12 @@ collation: `UNIQUE (a COLLATE NOCASE)` collides where the column itself would no
 
 from __future__ import annotations
 
-import difflib
 import re
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, suggest_names
 
 OWN_PREFIX = "_viewkeeper_"
 _ACTIONS = """
@@ -153,13 +152,6 @@ def fold_case(name: str) -> str:
     if name.isascii():
         return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
-
-
-def suggest_names(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    if close:
-        return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
-    return "there are: " + (", ".join(f'"{match}"' for match in sorted(known)[:10]) or "none")
 
 
 def resolve_name(connection: sqlite3.Connection, source: str, table: str) -> str:

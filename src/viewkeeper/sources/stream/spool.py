@@ -118,10 +118,6 @@ class Spool:
         assert transaction.position > newest, "a stream is in commit order"
         self._transactions.append(transaction)
 
-    @property
-    def newest_transaction(self) -> SpooledTransaction | None:
-        return self._transactions[-1] if self._transactions else None
-
     def transactions_after(
         self, after: int, limit: int | None = None
     ) -> Sequence[SpooledTransaction]:

@@ -21,9 +21,9 @@ from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServ
 from viewkeeper.sources.mariadb.types import (
     Array,
     MariadbKind,
-    MariadbMisfitError,
     array_from_answer,
 )
+from viewkeeper.sources.tables.column_type import MisfitError
 
 ROWS_PER_BATCH = 50_000
 # As much text as one Arrow array should have; it cannot have more than 2 GB.
@@ -199,7 +199,7 @@ class AnswerReader:
     def _array_of(self, name: str, kind: MariadbKind, values: Sequence[bytes | None]) -> Array:
         try:
             return array_from_answer(values, kind)
-        except MariadbMisfitError as error:
+        except MisfitError as error:
             raise ConversionError(
                 self._server.source,
                 f'table "{self._table}", column "{name}": {error} is not a value that can be kept',

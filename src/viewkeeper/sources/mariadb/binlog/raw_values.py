@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.sources.mariadb.binlog.table_map import BinlogColumn, WireType
-from viewkeeper.sources.mariadb.types import Array, MariadbKind, MariadbMisfitError
+from viewkeeper.sources.mariadb.types import Array, MariadbKind
+from viewkeeper.sources.tables.column_type import MisfitError
 
 Raw = Sequence[bytes | None]
 Reader = Callable[[Raw], Array]
@@ -224,7 +225,7 @@ def _year_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
 def _require_fits(fits: npt.NDArray[np.bool_], what: str) -> None:
     """A MisfitError for the first value that does not fit."""
     if not fits.all():
-        raise MariadbMisfitError(int((~fits).argmax()), what)
+        raise MisfitError(int((~fits).argmax()), what)
 
 
 def _days_since_epoch(
@@ -242,7 +243,7 @@ def _days_since_epoch(
     wrong |= (days < 1) | (found >= next_first)
     if wrong.any():
         index = int(wrong.argmax())
-        raise MariadbMisfitError(index, f"{years[index]:04d}-{months[index]:02d}-{days[index]:02d}")
+        raise MisfitError(index, f"{years[index]:04d}-{months[index]:02d}-{days[index]:02d}")
     return found
 
 
@@ -300,7 +301,7 @@ def _timestamp_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
         moment = _big_endian(matrix[:, :4]) * _SECOND + _read_fraction(matrix, 4, digits)
         zero = moment == 0 if mask is None else (moment == 0) & ~mask
         if zero.any():
-            raise MariadbMisfitError(int(zero.argmax()), "0000-00-00 00:00:00")
+            raise MisfitError(int(zero.argmax()), "0000-00-00 00:00:00")
         return _masked_array(moment, mask).cast(kind.arrow)
 
     return read

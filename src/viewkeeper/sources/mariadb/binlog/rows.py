@@ -27,8 +27,9 @@ from viewkeeper.sources.mariadb.binlog.row_cutter import Cutter, make_cutter
 from viewkeeper.sources.mariadb.binlog.table_map import BinlogTable
 from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShape
-from viewkeeper.sources.mariadb.types import Array, MariadbKind, MariadbMisfitError
+from viewkeeper.sources.mariadb.types import Array, MariadbKind
 from viewkeeper.sources.stream.spool import PIECES, remove_stale
+from viewkeeper.sources.tables.column_type import MisfitError
 from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
@@ -175,8 +176,8 @@ class TableRows:
 def _read_values(reader: Reader, name: str, raw: Raw) -> Array:
     try:
         return reader(raw)
-    except MariadbMisfitError as error:
-        raise ValueMisfitError(error.index, name, error.value) from None
+    except MisfitError as error:
+        raise ValueMisfitError(error.index, name, str(error.value)) from None
     except (pa.ArrowException, ValueError) as error:
         for index, value in enumerate(raw):
             try:

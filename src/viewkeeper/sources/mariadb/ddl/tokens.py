@@ -37,15 +37,6 @@ class Token:
         return "" if self.quoted else self.text.upper()
 
 
-def first_word(statement: str) -> str:
-    """The word that a statement begins with; comments do not count.
-
-    >>> first_word("/* nightly */ alter TABLE t FORCE")
-    'ALTER'
-    """
-    return _split_first_word(statement)[0]
-
-
 def _split_first_word(statement: str) -> tuple[str, str]:
     text = "".join(_without_marks(statement))
     match = _BEGINNING.match(text)
