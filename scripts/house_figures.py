@@ -2,11 +2,22 @@
 
     .venv/bin/python scripts/house_figures.py             # the road of a change needs Spark
     .venv/bin/python scripts/house_figures.py --files     # and lists the files on it
+    .venv/bin/python scripts/house_figures.py --functions # and the functions
     .venv/bin/python scripts/house_figures.py --no-road   # only what is counted from the text
 
-The rules behind the figures are those of `tests/house/rules.py`, before their exceptions. A road is
-counted by following the calls of a running project: the files of `src` in which a function is
-called from the look that sees a change to its acknowledgement.
+The rules behind the figures are those of `tests/house/rules.py`, before their exceptions.
+
+The road of a change has the functions that its data passes, from the look that sees it to its
+acknowledgement, and the files in which they are. It is counted by following the calls of a running
+project while one row is updated. A function is on the road
+
+1. if what it is given or returns *carries* the change: the new value itself, a value that stands
+   for the transaction on its way (`CARRIERS`), or a collection that has one of these;
+2. if it is called by a source's `acknowledge_position`, which is given a position and nothing else;
+3. if it is on the stack of such a call: it leads there.
+
+Everything else that runs meanwhile is not on the road, and is counted as "all that is called": the
+next looks that see nothing, health, leases, names, connections and upkeep.
 """
 
 from __future__ import annotations
@@ -20,7 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -125,26 +136,91 @@ TABLES = (
     "INSERT INTO item VALUES (1, 1, 10)",
 )
 FULL_IMAGES = tuple(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in ("orders", "item"))
-CHANGE = "UPDATE orders SET note = 'second' WHERE id = 1"
+MARK = "a-note-that-is-nowhere-else"
+CHANGE = f"UPDATE orders SET note = '{MARK}' WHERE id = 1"
 WAIT_SECONDS = 180
+CARRIERS = {
+    "Boundary",
+    "StreamedTransaction",
+    "DecodedTransaction",
+    "LedgerEntry",
+    "BatchPlan",
+    "RelationChanges",
+    "BatchChanges",
+    "UpdateQueue",
+    "Batch",
+    "PartTask",
+    "PartResult",
+    "Lookup",
+    "Answer",
+    "BatchOutcome",
+    "Advance",
+    "Record",
+    "DataFile",
+    "Table",
+    "RecordBatch",
+}
+"""Classes whose values stand for the transaction: in a source, in a batch, in the warehouse."""
+DEPTH = 2
+
+
+def carries_change(value: object, depth: int = DEPTH) -> bool:
+    """Whether a value has the change in it."""
+    if isinstance(value, str | bytes | bytearray):
+        return (MARK if isinstance(value, str) else MARK.encode()) in value
+    if type(value).__name__ in CARRIERS:
+        return True
+    if depth and isinstance(value, list | tuple | dict):
+        each = value.values() if isinstance(value, dict) else value
+        return any(carries_change(one, depth - 1) for one in list(each)[:20])
+    return False
 
 
 class Road:
-    """The functions of src that threads call while `is_open`."""
+    """The functions of src that threads call while `is_open`, and those among them on the road."""
 
     def __init__(self) -> None:
         self.is_open = False
+        self.called: set[tuple[str, str]] = set()
         self.functions: set[tuple[str, str]] = set()
 
-    def follow_call(self, frame: FrameType, event: str, _: Any) -> None:
-        if self.is_open and event == "call":
-            code = frame.f_code
-            if code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
-                self.functions.add((code.co_filename.removeprefix(PACKAGE), code.co_qualname))
+    def follow_call(self, frame: FrameType, event: str, given: Any) -> None:
+        code = frame.f_code
+        if not self.is_open or not code.co_filename.startswith(PACKAGE):
+            return
+        if event == "call":
+            self.called.add(name_of_code(code))
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            values = [frame.f_locals[name] for name in names if name not in ("self", "cls")]
+            if any(map(carries_change, values)) or is_acknowledgement(frame):
+                self.add_stack(frame)
+        elif event == "return" and carries_change(given):
+            self.add_stack(frame)
+
+    def add_stack(self, frame: FrameType | None) -> None:
+        """A call and all that led to it are on the road."""
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(PACKAGE):
+                self.functions.add(name_of_code(frame.f_code))
+            frame = frame.f_back
 
     @property
     def files(self) -> list[str]:
-        return sorted({file for file, _ in self.functions})
+        return sorted({file for file, name in self.functions if not name.endswith(">")})
+
+
+def name_of_code(code: CodeType) -> tuple[str, str]:
+    return code.co_filename.removeprefix(PACKAGE), code.co_qualname
+
+
+def is_acknowledgement(frame: FrameType | None) -> bool:
+    """Whether a call is inside of a source's `acknowledge_position`."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "acknowledge_position" and "/sources/" in code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def follow_change(folder: Path, settings: str, execute: Callable[[str], None]) -> Road:
@@ -179,7 +255,7 @@ def wait_for_change(project: Any, road: Road, execute: Callable[[str], None]) ->
     road.is_open = True
     execute(CHANGE)
     end = time.monotonic() + WAIT_SECONDS
-    while project.view("lines").arrow()["note"].to_pylist() != ["second"]:
+    while project.view("lines").arrow()["note"].to_pylist() != [MARK]:
         assert time.monotonic() < end, "the change did not arrive"
         time.sleep(0.05)
     # The acknowledgement comes after the commit.
@@ -234,10 +310,14 @@ def main(arguments: list[str]) -> None:
     for kind, follow in (("SQLite", follow_sqlite), ("PostgreSQL", follow_postgres)):
         with tempfile.TemporaryDirectory(prefix="viewkeeper-house-") as folder:
             road = follow(Path(folder) / "project")
+        files = {file for file, _ in road.called}
         counted = f"{len(road.files)} files, {len(road.functions)} functions"
+        counted += f" (all that is called: {len(files)} files, {len(road.called)} functions)"
         print(f"the road of one {kind} change{'':<{25 - len(kind)}}       {counted}")
         if "--files" in arguments:
             print("\n".join(f"    {file}" for file in road.files))
+        if "--functions" in arguments:
+            print("\n".join(f"    {file} {name}" for file, name in sorted(road.functions)))
 
 
 if __name__ == "__main__":
