@@ -149,7 +149,7 @@ def test_a_password_is_no_part_of_a_place() -> None:
 def test_the_command_on_the_sample(shop: Path) -> None:
     result = call("partition")
     assert result.exit_code == 0
-    assert result.stdout.startswith("2 groups, 2 views, 3 bases\n")
+    assert result.stdout.startswith("2 groups, 3 views, 3 bases\n")
     assert "one per group (PyCo)" in result.stdout
 
 
@@ -161,7 +161,7 @@ def test_the_command_draws_and_speaks_json(shop: Path, tmp_path: Path) -> None:
     told = json.loads(result.stdout)
     (group,) = told["groups"]
     assert group["registry"] is True
-    assert sorted(group["views"]) == ["berlin_bulk", "order_lines"]
+    assert sorted(group["views"]) == ["berlin_bulk", "customer_totals", "order_lines"]
     assert told["why"][0] == "The project wants berlin_bulk and order_lines together."
     assert told["messages_per_update"]["none"]["registered"] == 0
     assert "order_lines" in file.read_text()

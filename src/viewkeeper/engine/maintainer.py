@@ -235,7 +235,7 @@ class Maintainer:
             barrier = None if target is None else self._plans.barrier_ahead(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
-            elif barrier is not None and self._choices[name].view.graph is not None:
+            elif barrier is not None and not self._plans.can_cross(name):
                 # What went unlisted cannot be taken out of groups: the difference is computed.
                 self._adapting.anchor_view(name, f"{ANCHORED} a table was emptied")
             elif barrier is not None:

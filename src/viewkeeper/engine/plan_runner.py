@@ -74,7 +74,7 @@ class PlanRunner:
         """Do the work of a plan that a crash left open, for those of its views that can go on."""
         for name in members:
             if self.barrier_ahead(name, plan.views[name][1]) is not None:
-                if self._choices[name].view.graph is None:
+                if self.can_cross(name):
                     self._cross_barrier(plan, name)
                 else:
                     self._store.commit([], plan.n)
@@ -138,6 +138,11 @@ class PlanRunner:
     def barrier_ahead(self, name: str, until: int) -> int | None:
         """The first ts up to a given one at which a view meets a barrier, if any."""
         return barrier_of(self._store, self._choices[name].view, until)
+
+    def can_cross(self, name: str) -> bool:
+        """Whether a view can get over a barrier by what is stored of it: a join of tables can."""
+        view = self._choices[name].view
+        return view.graph is None and not view.parents
 
     def _in_batches(self, name: str) -> bool:
         """Whether a view is swept with others; not while commits ahead of its mark have gaps."""

@@ -19,6 +19,8 @@ from viewkeeper.cli.terminal import make_console, print_note
 
 if TYPE_CHECKING:
     from viewkeeper.engine.operations.view_explanation import StageExplanation, ViewExplanation
+    from viewkeeper.engine.settings.project_file import Settings
+    from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 
 EPILOG = """\b
 Examples:
@@ -38,27 +40,37 @@ def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
     For a change of each relation: which other tables are asked, by which key, and whether an index
     serves it. Also where expressions run, the consistency level, and the columns with their types.
     """
-    from viewkeeper.engine.connections.open_sources import Connections, reader_of
-    from viewkeeper.engine.operations.view_explanation import explain_view
+    from viewkeeper.engine.views.view_catalogue import read_views
+    from viewkeeper.warehouse.metadata.head import read_head
 
-    with invocation.open_project() as project:
-        settings, catalogue = project.settings, project.catalogue
-        catalogue.check_name(view)
-        if catalogue.needs_compiler(view):
-            print_note("starting Spark, which says what this report means ...")
-        connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
-        try:
-            found = explain_view(
-                catalogue.bind_view(view, connections), connections, settings.algorithm_of(view)
-            )
-        finally:
-            connections.close()
+    settings = invocation.read_settings()
+    head = read_head(settings.warehouse)
+    catalogue = read_views(settings.folder, frozenset(settings.sources), head)
+    catalogue.check_name(view)
+    if catalogue.needs_compiler(view):
+        print_note("starting Spark, which says what this report means ...")
+        with invocation.open_project() as project:
+            found = _explain_bound(settings, project.catalogue, view)
+    else:
+        found = _explain_bound(settings, catalogue, view)
     if wants_json:
         click.echo(as_json(asdict(found), indent=2))
     else:
         for line in explanation_lines(found):
             make_console().print(line, soft_wrap=True, markup=False)
     return 0
+
+
+def _explain_bound(settings: Settings, catalogue: ViewCatalogue, view: str) -> ViewExplanation:
+    from viewkeeper.engine.connections.open_sources import Connections, reader_of
+    from viewkeeper.engine.operations.view_explanation import explain_view
+
+    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    try:
+        bound = catalogue.bind_view(view, connections)
+        return explain_view(bound, connections, settings.algorithm_of(view))
+    finally:
+        connections.close()
 
 
 def explanation_lines(found: ViewExplanation) -> Iterator[str]:

@@ -22,6 +22,7 @@ from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import GapError, ProjectError, SourceError, reload_hint
+from viewkeeper.view.definition import PROJECT, Relation
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Resume
@@ -72,12 +73,28 @@ class Anchors:
 
     def anchor_if_needed(self, name: str) -> bool:
         """Whether a view has to be re-anchored; then it waits for that, or stops."""
+        if (lost := self._parent_cause(name)) is not None:
+            self._adapting.anchor_again(name, lost)
+            return True
         cause = self._anchor_cause(name)
         if cause is not None and not self.can_reanchor(name):
             self._troubles.fail_view(name, self._gap_refusal(name))
         elif cause is not None:
             self._adapting.anchor_view(name, cause)
         return cause is not None
+
+    def _parent_cause(self, name: str) -> str | None:
+        """Why a view cannot go on from where the views that it reads are; None if it can."""
+        head, view = self._store.head.views[name], self._catalogue.stored[name]
+        for parent in view.parents:
+            stored = self._store.head.views[parent]
+            if stored.horizon > head.ts:
+                return f'{ANCHORED} view "{parent}" was loaded again'
+            kinds = {field.name: field.type for field in stored.shown_schema}
+            used = view.fields_of(Relation(PROJECT, parent))
+            if any(kinds.get(field.name) != field.type for field in used):
+                return f'{ANCHORED} view "{parent}" has other columns now'
+        return None
 
     def _anchor_cause(self, name: str) -> str | None:
         """Why a view has to be re-anchored before it can advance; None if it has not."""

@@ -38,9 +38,10 @@ from viewkeeper.engine.evolution.schema_decision import (
 )
 from viewkeeper.engine.load.loader import LoadDefinition, Loader
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
+from viewkeeper.engine.views.bound_view import bind_now
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SchemaError, SourceAwayError
-from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
+from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, Restate
 from viewkeeper.evolution.correction import legal_order_of
 from viewkeeper.evolution.dependencies import ReceivedUpdate, reads_of
 from viewkeeper.view.definition import Relation, ViewDefinition
@@ -115,6 +116,19 @@ class ViewAdapter:
         binding, choice = self._catalogue.bindings[name], self._choices[name]
         self.pending.forget_view(name)
         self.pending.await_load(name, Proposal(binding, choice, (cause,), extent, Difference(), {}))
+        self.pending.note_decided(name)
+
+    def anchor_again(self, name: str, cause: str) -> None:
+        """Have a view computed again, by its text, from what the views that it reads are now."""
+        if name in self.pending.waits:
+            return
+        old = self._catalogue.bindings[name]
+        new = bind_now(old.parsed, self._connections, self._catalogue)
+        choice = self._choices.choice_of(name, new.view)
+        same = new.view.schema is not None and new.view.schema == old.view.schema
+        how: Adaptation = Difference() if same else Reload()
+        self.pending.forget_view(name)
+        self.pending.await_load(name, Proposal(new, choice, (cause,), "equal", how, {}))
         self.pending.note_decided(name)
 
     def note_broken_query(self, name: str) -> bool:
