@@ -167,7 +167,10 @@ class Project:
         from viewkeeper.engine.compile.query_compiler import compile_query
         from viewkeeper.engine.compile.query_table import QueryTable
 
-        named = [QueryTable(Relation(each.source, each.table), each.fields) for each in tables]
+        named = [
+            QueryTable(Relation(each.source, each.table), each.fields, each.unique_keys)
+            for each in tables
+        ]
         return compile_query(self.spark.get_session(), text, named)
 
     def open_connections(self) -> Connections:

@@ -154,8 +154,10 @@ class Store:
 
     def new_table(self, view: str) -> str:
         """A folder for a table that a `Create` will name; removed at start-up if none does."""
-        readable = re.sub(r"[^A-Za-z0-9]+", "-", view).strip("-")[:40] or "view"
-        name = f"{readable}-{self.head.record + 1}"
+        owner, mark, fold = view.partition("#")
+        readable = re.sub(r"[^A-Za-z0-9]+", "-", owner).strip("-")[:40] or "view"
+        part = f"fold{fold}-" if mark else ""
+        name = f"{readable}-{part}{self.head.record + 1}"
         disk.make_folder(self.root / "views" / name)
         return name
 

@@ -269,7 +269,8 @@ def is_affected(change: SchemaChange, source: str, binding: Binding, keyed: bool
         case "rename_table" | "drop_table" | "recreate_table":
             return True
         case "change_key":
-            return keyed
+            # A report may be compiled by what its keys promise.
+            return keyed or binding.graph is not None
         case "add_column" | "add_filled_column":
             return _takes_in(binding, relation, change.column)
         case "rename_column" | "widen_type" | "drop_column" | "change_type" | "rewrite":

@@ -43,6 +43,7 @@ KINDS: Mapping[str, type[ViewkeeperError]] = {
         errors.BarrierError,
         errors.BrokenQueryError,
         errors.ExpressionError,
+        errors.StateError,
         errors.WarehouseError,
         errors.LockedError,
         errors.CorruptError,

@@ -97,13 +97,16 @@ def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Bin
 
 
 def _table_now(relation: Relation, connections: Connections, own: OwnViews) -> DefinitionTable:
+    key: tuple[str, ...] = ()
     if relation.is_own:
         handle, found = relation.table, own.fields_of_view(relation.table)
     else:
         source = connections.get_source(relation.source)
         handle = source.handle_of(relation.table)
-        found = source.describe_table(handle).fields
-    fields = pa.schema([(field.name, field.type) for field in found])
+        described = source.describe_table(handle)
+        found, key = described.fields, described.key
+    # What is known never to be NULL is what the key consists of.
+    fields = pa.schema([pa.field(f.name, f.type, nullable=f.name not in key) for f in found])
     return DefinitionTable(relation.source, relation.table, handle, fields)
 
 

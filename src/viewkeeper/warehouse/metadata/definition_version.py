@@ -21,12 +21,19 @@ from viewkeeper.warehouse.metadata.schema_text import schema_of, schema_text
 
 @dataclass(frozen=True, slots=True)
 class DefinitionTable:
-    """A table as the SQL names it, its handle, and the columns that it had."""
+    """A table as the SQL names it, its handle, and the columns that it had; those of its key are
+    not nullable."""
 
     source: str
     table: str
     handle: str
     fields: pa.Schema
+
+    @property
+    def unique_keys(self) -> frozenset[tuple[str, ...]]:
+        """The columns that the source lets no two rows share."""
+        key = tuple(field.name for field in self.fields if not field.nullable)
+        return frozenset([key] if key else [])
 
 
 @dataclass(frozen=True, slots=True)
