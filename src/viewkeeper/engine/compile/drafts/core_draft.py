@@ -94,6 +94,11 @@ class CoreDraft:
         return substitute_columns(expression, self.shown)
 
     @property
+    def keys(self) -> frozenset[int]:
+        """The ids of all columns of all places."""
+        return frozenset(key for place in self.places for key in place.columns)
+
+    @property
     def bare_node(self) -> DraftPlace | None:
         """The one place, if it is a node of the graph of which every row is shown."""
         (first, *others) = self.places

@@ -128,7 +128,7 @@ def _show_items(
         name = made.name if isinstance(made, Column) else graph.new_name()
         outputs.append(Output(name, made))
         fields[item.attribute.id] = Field(name, certain_type_of(made))
-    for key in {key for each in shown.values() for key in attributes_of(each)}:
+    for key in sorted({key for each in shown.values() for key in attributes_of(each)}):
         outputs.append(Output(columns[key].name, columns[key]))
         fields[key] = Field(columns[key].name, columns[key].type)
     if not outputs:

@@ -17,6 +17,7 @@ from viewkeeper.engine.compile.expressions.expression_translation import certain
 from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of, type_text_of_arrow
 from viewkeeper.engine.compile.plan.plan_tree import Attribute, PlanExpression, PlanLiteral
 from viewkeeper.engine.compile.refusal_reasons import refuse
+from viewkeeper.stages.fold_calls import fold_result_type
 from viewkeeper.view.definition import Field, Fold, FoldCall, Output, Relation, Union
 from viewkeeper.view.expression import Column
 
@@ -176,8 +177,9 @@ def _named_call(
     graph: GraphDraft, call: AggregateCall, arguments: tuple[Field, ...], where: str | None
 ) -> FoldCall:
     kind = arrow_type_of(call.type_text)
-    if kind is None:
-        raise refuse(f"{call.function}() with a result of type {call.type_text}")
+    if kind is None or fold_result_type(call.function, [f.type for f in arguments]) != kind:
+        types = ", ".join(str(field.type) for field in arguments)
+        raise refuse(f"{call.function}({types}) with a result of type {call.type_text}")
     return FoldCall(graph.new_name(), call.function, arguments, kind, where)
 
 

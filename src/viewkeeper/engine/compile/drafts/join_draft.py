@@ -57,6 +57,7 @@ def join_inner(
     graph: GraphDraft, left: CoreDraft, right: CoreDraft, conjuncts: Sequence[PlanExpression]
 ) -> CoreDraft:
     """Both sides in one draft."""
+    _check_apart(left, right)
     shown = {**left.shown, **right.shown}
     for conjunct in conjuncts:
         left, right = _part_from_pads(graph, conjunct, left, right, tuple(shown))
@@ -65,6 +66,11 @@ def join_inner(
     places = (*left.places, *(_shift_place(place, shift) for place in right.places))
     added = tuple(substitute_columns(conjunct, shown) for conjunct in conjuncts)
     return _strengthen(CoreDraft(places, (*left.conditions, *right.conditions, *added), shown))
+
+
+def _check_apart(left: CoreDraft, right: CoreDraft) -> None:
+    """Columns are known by ids that Spark gives; one on both sides would be ambiguous."""
+    assert not left.keys & right.keys, "both sides of a join have a column"
 
 
 def _part_from_pads(
@@ -119,6 +125,7 @@ def _make_inner(draft: CoreDraft, index: int) -> CoreDraft:
 
 def join_keyed(graph: GraphDraft, left: CoreDraft, right: CoreDraft, side: KeyedSide) -> CoreDraft:
     """The left side with the right one as a keyed place."""
+    _check_apart(left, right)
     conjuncts = [_drop_null_test(left, right, each) for each in side.conjuncts]
     left, right, conjuncts = _compute_keys(graph, left, right, conjuncts)
     left, right, conjuncts = lift_conditions(graph, left, right, conjuncts)
