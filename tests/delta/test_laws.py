@@ -16,9 +16,18 @@ from hypothesis import strategies as st
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, Side, TsCondition
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta
-from viewkeeper.view.definition import Output
-from viewkeeper.view.expression import Arithmetic, Column, Compare, IsNull, Literal, Logic, Not
-from viewkeeper.view.join_tree import JoinKey
+from viewkeeper.view.definition import Equality, Field, KeyedJoin, Output, Place, Relation
+from viewkeeper.view.expression import (
+    Arithmetic,
+    Column,
+    Compare,
+    Expression,
+    IsNull,
+    Literal,
+    Logic,
+    Not,
+)
+from viewkeeper.view.join_tree import JoinKey, KeyedMatch
 
 CARRIERS = pytest.mark.parametrize("algebra", [Reference(), Kernel()], ids=["reference", "arrow"])
 
@@ -96,6 +105,94 @@ def test_where_and_project_are_linear(algebra: Algebra[Any], a: Any, b: Any) -> 
     assert same(algebra, algebra.where(both, conditions), parts)
     shown = algebra.add([algebra.project(x, outputs), algebra.project(y, outputs)])
     assert same(algebra, algebra.project(both, outputs), shown)
+
+
+def keyed_match(kind: Any, null_safe: bool, conditions: tuple[Expression, ...]) -> KeyedMatch:
+    fields = (Field("a", pa.int64()), Field("b", pa.float64()))
+    on = keys(null_safe)[:1]
+    equalities = tuple(Equality(key.have, key.want, key.null_safe) for key in on)
+    join = KeyedJoin(kind, 0, equalities, conditions)
+    place = Place(1, "r", Relation("s", "r"), fields, join)
+    return KeyedMatch(place, tuple(on), conditions)
+
+
+BAGS = st.lists(
+    st.tuples(
+        st.none() | st.integers(0, 2),
+        st.none() | st.sampled_from([0.0, 1.5]),
+        st.integers(1, 3),
+        st.integers(1, 2),
+    ),
+    max_size=6,
+)
+"""Rows that came and, for some, went again."""
+CONDITIONS = st.sampled_from(
+    [
+        (),
+        (Compare(">", Column(1, "b", pa.float64()), Literal(1.0, pa.float64())),),
+        (Compare("<=", Column(0, "b", pa.float64()), Column(1, "b", pa.float64())),),
+        (Compare("=", Literal(1, pa.int64()), Literal(2, pa.int64())),),
+    ]
+)
+MATCHES = st.builds(
+    keyed_match, st.sampled_from(["left", "semi", "anti", "exists"]), st.booleans(), CONDITIONS
+)
+
+
+def keyed_terms(algebra: Algebra[Any], came: Any, went: Any) -> list[Any]:
+    """A bag as an answer and two corrections, which take away what is among what came."""
+    rows = algebra.lift_table(table(RIGHT, came).drop_columns([TS]))
+    gone = algebra.lift_table(table(RIGHT, [row for row in went if row in came]))
+    late = algebra.lift_table(table(RIGHT, went))
+    early = TsCondition(Side.LATER, tie=True)
+    distinct = algebra.negate(algebra.take_distinct(gone, [*RIGHT.names[:2], TS]))
+    return [(rows, None), (distinct, early), (late, TsCondition(Side.EARLIER, tie=False))]
+
+
+@CARRIERS
+@given(a=ROWS, b=ROWS, came=BAGS, went=BAGS, match=MATCHES)
+def test_meeting_a_keyed_place_is_linear_in_the_rows_that_meet(
+    algebra: Algebra[Any], a: Any, b: Any, came: Any, went: Any, match: KeyedMatch
+) -> None:
+    x, y = algebra.lift_table(table(LEFT, a)), algebra.lift_table(table(LEFT, b))
+    terms = keyed_terms(algebra, came, went)
+    whole = algebra.join_keyed(algebra.add([x, y]), terms, match)
+    parts = [algebra.join_keyed(x, terms, match), algebra.join_keyed(y, terms, match)]
+    assert same(algebra, whole, algebra.add(parts))
+
+
+@given(a=ROWS, came=BAGS, went=BAGS, match=MATCHES)
+def test_arrow_matches_as_the_reference_does(
+    a: Any, came: Any, went: Any, match: KeyedMatch
+) -> None:
+    reference, kernel, left = Reference(), Kernel(), table(LEFT, a)
+    by_definition = reference.join_keyed(
+        reference.lift_table(left), keyed_terms(reference, came, went), match
+    )
+    found = kernel.join_keyed(left, keyed_terms(kernel, came, went), match)
+    columns = [name for name in found.column_names if name != COUNT]
+    expected = reference.select_columns(by_definition, columns)
+    assert reference.lift_table(found) == expected
+    once = reference.take_distinct(reference.lift_table(left), ["0.b", TS])
+    assert reference.lift_table(kernel.take_distinct(kernel.consolidate(left), ["0.b", TS])) == once
+
+
+@CARRIERS
+@given(a=ROWS, came=BAGS, match=MATCHES)
+def test_every_row_that_meets_is_shown_or_not_by_one_of_two(
+    algebra: Algebra[Any], a: Any, came: Any, match: KeyedMatch
+) -> None:
+    """Semi and anti part the rows, and a left place shows all of them."""
+    x, terms = algebra.lift_table(table(LEFT, a)), keyed_terms(algebra, came, [])
+    without = algebra.join_keyed(x, terms, match.as_anti_match())
+    kept = algebra.join_keyed(
+        x, terms, keyed_match("semi", match.on[0].null_safe, match.conditions)
+    )
+    assert same(algebra, x, algebra.add([without, kept]))
+    left = keyed_match("left", match.on[0].null_safe, match.conditions)
+    inner = algebra.where(algebra.join(x, terms[0][0], list(left.on), None), list(left.conditions))
+    padded = algebra.join_keyed(without, keyed_terms(algebra, [], []), left)
+    assert same(algebra, algebra.join_keyed(x, terms, left), algebra.add([inner, padded]))
 
 
 @given(a=ROWS, b=ROWS, null_safe=st.booleans(), when=WHEN)

@@ -278,7 +278,7 @@ def _filler_of(kind: pa.DataType) -> pa.Scalar[Any]:
 
 def _ts_mask(when: TsCondition, ours: Any, theirs: Any) -> Any:
     if when.side is Side.SAME:
-        return pc.equal(theirs, ours)
+        return pc.and_(pc.equal(theirs, ours), pa.scalar(when.tie))
     later = when.side is Side.LATER
     if when.tie:
         return pc.greater_equal(theirs, ours) if later else pc.less_equal(theirs, ours)

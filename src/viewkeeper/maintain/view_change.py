@@ -131,7 +131,7 @@ def _versions_unasked(
     target = plan.view.places[step.target]
     if lookup.keys is not None and lookup.keys.num_rows == 0:
         return versions_without_rows(algebra, target)
-    if step.is_own and step.match is not None and step.match.join.unique:
+    if not step.asks_somebody:
         return versions_by_unique_key(algebra, target, lookup, pending)
     return None
 

@@ -43,6 +43,11 @@ class SweepStep:
         """Whether changes of a keyed place ask for its own rows."""
         return self.target in self.origins
 
+    @property
+    def asks_somebody(self) -> bool:
+        """Whether it makes a lookup; the changes of a unique key say themselves what was there."""
+        return not (self.is_own and self.match is not None and self.match.join.unique)
+
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:

@@ -131,6 +131,6 @@ def _canonical_sql(expression: Expression, kind: pa.DataType) -> str:
 
 
 def _joined_schema(plan: SweepPlan) -> Any:
-    fields = [(f"{p.index}.{f.name}", f.type) for p in plan.view.places for f in p.fields]
+    fields = [(f"{p.index}.{f.name}", f.type) for p in plan.view.places for f in p.shown_fields]
     schema = pa.schema([*fields, (TS, pa.int64()), (COUNT, pa.int64())])
     return spark_schema(schema)

@@ -207,7 +207,7 @@ def explain_view(
         root=plan.tree.root,
         tree=_branches_of(view, plan),
         changes=changes,
-        lookups_max=len(plan.steps),
+        lookups_max=sum(step.asks_somebody for step in plan.steps),
         conditions=_list_conditions(view, plan),
         outputs=tuple(
             ExplainedColumn(
@@ -341,7 +341,7 @@ def _relation_name(relation: Relation) -> str:
 def _change_cost(
     view: ViewDefinition, plan: SweepPlan, place: int, connections: Connections
 ) -> ChangeCost:
-    steps = [step for step in plan.steps if place in step.origins]
+    steps = [s for s in plan.steps if place in s.origins and s.asks_somebody]
     asks = tuple(_lookup_cost(view, step, connections) for step in steps)
     return ChangeCost(place, view.places[place].alias, asks)
 
