@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -247,6 +248,13 @@ def test_overflow_counts_only_where_it_is_shown() -> None:
     with pytest.raises(ExpressionError, match=r"sum\(x\) overflowed") as error:
         advance(fold, before, ((1, top), 1, 2), ((1, -top), 2, 1))
     assert "at ts 1" in str(error.value)
+
+
+def test_an_average_fits_though_its_sum_does_not() -> None:
+    """Spark finds it with one task and fails with two: it looks at sums on their way."""
+    fold = make_fold([GROUP], [make_call("v", "avg", Field("x", pa.decimal128(38, 0)))])
+    value = Decimal(9) * 10**33
+    assert loaded(fold, ((1, value), 1, 20_000))["v"].to_pylist() == [value]
 
 
 def test_the_lowest_bigint_is_a_sum() -> None:

@@ -26,13 +26,15 @@ from viewkeeper.stages.exact_floats import (
     split_doubles,
 )
 from viewkeeper.stages.exact_numbers import (
-    WIDE,
+    LIMIT,
     Numbers,
     decimal_array,
     numbers_of,
     plain_array,
     reach_of,
     valid_mask,
+    wide_array,
+    wide_numbers_of,
 )
 from viewkeeper.view.definition import Field
 
@@ -81,8 +83,7 @@ class Accumulator:
     @property
     def partial_type(self) -> pa.DataType:
         """The type of the column in partials, where a sum may be larger than any that is stored."""
-        kind: Any = self.stored_type
-        return pa.decimal256(WIDE, kind.scale) if pa.types.is_decimal(kind) else kind
+        return pa.binary() if self.measure == "sum" else pa.int64()
 
 
 ROWS = Accumulator("count")
@@ -152,28 +153,46 @@ def _factor_of(field: Field, taken: Mask, rows: pa.Table) -> Amounts:
     return Amounts(numbers if taken.all() else np.where(taken, numbers, 0))
 
 
-def read_amounts(accumulator: Accumulator, column: Any) -> Amounts:
-    """A column of partials, or of a stored table, as numbers."""
+def read_stored(accumulator: Accumulator, column: Any) -> Amounts:
+    """A column of a stored table as numbers."""
     if not accumulator.is_binary:
         return Amounts(numbers_of(column))
     found = decode_amounts(column)
-    return found if pa.types.is_floating(accumulator.factors[0].type) else scale_amounts(found, 0)
+    return found if _sums_floats(accumulator) else scale_amounts(found, 0)
 
 
-def write_amounts(column: Amounts, kind: pa.DataType) -> pa.Array[Any]:
-    """Numbers as a column of partials or of a stored table; an OverflowError if one is too large.
+def write_stored(accumulator: Accumulator, amounts: Amounts) -> pa.Array[Any]:
+    """Numbers as a column of a stored table; an OverflowError if one is too large.
 
-    >>> write_amounts(Amounts(np.array([1, 2])), pa.int64()).to_pylist()
+    >>> write_stored(ROWS, Amounts(np.array([1, 2]))).to_pylist()
     [1, 2]
     """
-    if pa.types.is_binary(kind):
-        return encode_amounts(column)
-    if pa.types.is_decimal(kind):
-        return decimal_array(column.numbers, kind)
-    return pa.array(_counts_of(column.numbers), pa.int64())
+    if accumulator.is_binary:
+        return encode_amounts(amounts)
+    if accumulator.measure == "sum":
+        return decimal_array(amounts.numbers, accumulator.stored_type)
+    return pa.array(_counts_of(amounts.numbers), pa.int64())
+
+
+def read_partial(accumulator: Accumulator, column: Any) -> Amounts:
+    """A column of partials as numbers."""
+    if accumulator.measure != "sum":
+        return Amounts(numbers_of(column))
+    return decode_amounts(column) if _sums_floats(accumulator) else Amounts(wide_numbers_of(column))
+
+
+def write_partial(accumulator: Accumulator, amounts: Amounts) -> pa.Array[Any]:
+    """Numbers as a column of partials."""
+    if accumulator.measure != "sum":
+        return pa.array(_counts_of(amounts.numbers), pa.int64())
+    return encode_amounts(amounts) if _sums_floats(accumulator) else wide_array(amounts.numbers)
+
+
+def _sums_floats(accumulator: Accumulator) -> bool:
+    return pa.types.is_floating(accumulator.factors[0].type)
 
 
 def _counts_of(numbers: Numbers) -> Numbers:
-    if numbers.dtype == object and reach_of(numbers) >= 1 << 63:
+    if numbers.dtype == object and reach_of(numbers) >= LIMIT:
         raise OverflowError("a count of rows needs more than 64 bits")
     return numbers.astype(np.int64)

@@ -23,8 +23,8 @@ Places = npt.NDArray[np.int64]
 """Indices."""
 
 LIMIT = 1 << 63
-WIDE = 76
-"""Digits of a decimal that has room for every sum of products of a decimal and a count."""
+_WIDE_BYTES = 32
+"""Room for every sum of products of a decimal and a count."""
 
 
 def reach_of(numbers: Numbers) -> int:
@@ -33,8 +33,8 @@ def reach_of(numbers: Numbers) -> int:
     >>> reach_of(np.array([3, -7])), reach_of(np.array([], np.int64))
     (7, 0)
     """
-    if not len(numbers):
-        return 0
+    if len(numbers) <= 1:
+        return abs(int(numbers[0])) if len(numbers) else 0
     return max(abs(int(numbers.min())), abs(int(numbers.max())))
 
 
@@ -120,16 +120,17 @@ def numbers_of(values: Any) -> Numbers:
     if not pa.types.is_decimal(array.type):
         filled = pc.fill_null(array, 0) if array.null_count else array
         return np.asarray(filled).astype(np.int64, copy=False)
-    numbers = _unscaled_numbers(array)
+    limbs = array.type.bit_width // 64
+    numbers = _join_limbs(array.buffers()[1], array.offset, len(array), limbs)
     if array.null_count:
         numbers = np.where(valid_mask(array), numbers, 0)
     return numbers
 
 
-def _unscaled_numbers(array: Any) -> Numbers:
-    limbs = array.type.bit_width // 64
-    raw = np.frombuffer(array.buffers()[1] or b"", np.int64)
-    table = raw[limbs * array.offset : limbs * (array.offset + len(array))].reshape(-1, limbs)
+def _join_limbs(data: Any, offset: int, size: int, limbs: int) -> Numbers:
+    """Numbers of so many words of 64 bits each, the lowest first."""
+    raw = np.frombuffer(data or b"", np.int64)
+    table = raw[limbs * offset : limbs * (offset + size)].reshape(-1, limbs)
     low, sign = table[:, 0], table[:, 0] >> 63
     if all((table[:, i] == sign).all() for i in range(1, limbs)):
         return low
@@ -137,6 +138,15 @@ def _unscaled_numbers(array: Any) -> Numbers:
     for i in range(limbs - 2, -1, -1):
         total = total * (1 << 64) + widen_numbers(table[:, i].view(np.uint64))
     return narrow_numbers(total)
+
+
+def _split_limbs(numbers: Numbers, width: int) -> bytes:
+    """Numbers in so many bytes each, the lowest first."""
+    if numbers.dtype == object:
+        return b"".join([number.to_bytes(width, "little", signed=True) for number in numbers])
+    table = np.repeat((numbers >> 63)[:, None], width // 8, axis=1)
+    table[:, 0] = numbers
+    return table.tobytes()
 
 
 def decimal_array(numbers: Numbers, kind: pa.DataType) -> pa.Array[Any]:
@@ -148,12 +158,29 @@ def decimal_array(numbers: Numbers, kind: pa.DataType) -> pa.Array[Any]:
     wanted: Any = kind
     if reach_of(numbers) >= 10**wanted.precision:
         raise OverflowError(f"a number has more than {wanted.precision} digits")
-    width = wanted.bit_width // 8
-    if numbers.dtype == object:
-        data = b"".join([number.to_bytes(width, "little", signed=True) for number in numbers])
-    else:
-        table = np.repeat((numbers >> 63)[:, None], width // 8, axis=1)
-        table[:, 0] = numbers
-        data = table.tobytes()
+    data = _split_limbs(numbers, wanted.bit_width // 8)
     buffers: Any = [None, pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(numbers), buffers)
+
+
+def wide_array(numbers: Numbers) -> pa.Array[Any]:
+    """Whole numbers as binary values of one width, which every system can carry.
+
+    >>> wide_numbers_of(wide_array(np.array([-1, 5]))).tolist()
+    [-1, 5]
+    """
+    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * _WIDE_BYTES
+    data = _split_limbs(numbers, _WIDE_BYTES)
+    buffers: Any = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
+
+
+def wide_numbers_of(values: Any) -> Numbers:
+    """The numbers of `wide_array`."""
+    array = plain_array(values)
+    if not len(array):
+        return np.zeros(0, np.int64)
+    _, offsets, data = array.buffers()
+    begin = int(np.frombuffer(offsets, np.int32)[array.offset])
+    own = memoryview(data)[begin : begin + len(array) * _WIDE_BYTES]
+    return _join_limbs(own, 0, len(array), _WIDE_BYTES // 8)

@@ -164,7 +164,7 @@ def write_extreme(
     return {**dict(zip(names, values, strict=True)), f"{name}_ties": pa.array(ties)}
 
 
-def write_partial(extreme: Extreme, name: str, candidates: Candidates, size: int) -> dict[str, Any]:
+def write_moves(extreme: Extreme, name: str, candidates: Candidates, size: int) -> dict[str, Any]:
     """The columns of partials: for each step, the best value that came in and that went out."""
     ranks, rows = rank_values(extreme, candidates.values)
     columns: dict[str, Any] = {}

@@ -124,11 +124,12 @@ def recover_course(
     ties = course.ties.copy()
     lost = np.array(sorted(course.lost))
     ours, theirs = _rows_by_group(rows.places, lost), _rows_by_group(groups, lost)
+    ends = np.append(steps.first[1:], steps.size)
     for group, own_rows, own_changes in zip(lost, ours, theirs, strict=True):
         bag = _bag_of(row_ranks[own_rows], rows.counts[own_rows], change_ranks[own_changes])
         columns = (ts, change_ranks, changes.counts)
         moves = sorted(zip(*(column[own_changes].tolist() for column in columns), strict=True))
-        at = slice(steps.first[group], (*steps.first[1:], steps.size)[group])
+        at = slice(steps.first[group], ends[group])
         found[at], ties[at] = _replay_group(bag, moves, steps.ts[at].tolist())
     held = (_in_ranks(course.before[0], course.rows_of_ranks, own), course.before[1])
     return ExtremeCourse(pool, rows_of_ranks, found, ties, held, frozenset())
@@ -156,6 +157,7 @@ def _bag_of(ranks: Places, counts: Places, changed: Places) -> RankedBag:
     values, where = np.unique(ranks, return_inverse=True)
     totals = np.zeros(len(values), np.int64)
     np.add.at(totals, where, counts)
+    values, totals = values[totals != 0], totals[totals != 0]
     touched = np.unique(changed)
     matters = np.isin(values, touched)
     matters[: len(touched) + 1] = True

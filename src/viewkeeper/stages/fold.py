@@ -27,12 +27,13 @@ from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.delta.kernel import canonical_floats
 from viewkeeper.errors import StateError, reload_hint
 from viewkeeper.stages.accumulator import (
-    ROWS,
     Accumulator,
     Mask,
     measure_rows,
-    read_amounts,
-    write_amounts,
+    read_partial,
+    read_stored,
+    write_partial,
+    write_stored,
 )
 from viewkeeper.stages.exact_floats import Amounts, align_amounts
 from viewkeeper.stages.exact_numbers import Places, add_numbers, numbers_of, plain_array
@@ -40,7 +41,7 @@ from viewkeeper.stages.extreme import (
     candidates_of_partials,
     candidates_of_rows,
     write_extreme,
-    write_partial,
+    write_moves,
 )
 from viewkeeper.stages.extreme_course import (
     AskedRows,
@@ -57,7 +58,7 @@ from viewkeeper.stages.fold_calls import (
     overflow_error,
     text_of_call,
 )
-from viewkeeper.stages.fold_layout import layout_of
+from viewkeeper.stages.fold_layout import ROWS_COLUMN, FoldLayout, layout_of
 from viewkeeper.stages.group_step import (
     Steps,
     find_rows_of,
@@ -84,8 +85,8 @@ def pre_aggregate(fold: Fold, rows: pa.Table) -> pa.Table:
     extremes: dict[str, Any] = {}
     for name, extreme in layout.extremes.items():
         candidates = candidates_of_rows(extreme, rows, steps.step_of_row)
-        extremes |= write_partial(extreme, name, candidates, steps.size)
-    return _partial_table(fold, rows, steps, sums, extremes)
+        extremes |= write_moves(extreme, name, candidates, steps.size)
+    return _partial_table(layout, rows, steps, sums, extremes)
 
 
 def combine_partials(fold: Fold, tables: Sequence[pa.Table]) -> pa.Table:
@@ -95,12 +96,12 @@ def combine_partials(fold: Fold, tables: Sequence[pa.Table]) -> pa.Table:
         return tables[0] if tables else layout.partial.empty_table()
     table = pa.concat_tables(tables)
     steps = _steps_of_table(fold, table)
-    sums = {name: read_amounts(a, table[name]) for name, a in layout.accumulators.items()}
+    sums = {name: read_partial(a, table[name]) for name, a in layout.accumulators.items()}
     extremes: dict[str, Any] = {}
     for name, extreme in layout.extremes.items():
         candidates = candidates_of_partials(extreme, name, table, steps.step_of_row)
-        extremes |= write_partial(extreme, name, candidates, steps.size)
-    return _partial_table(fold, table, steps, sums, extremes)
+        extremes |= write_moves(extreme, name, candidates, steps.size)
+    return _partial_table(layout, table, steps, sums, extremes)
 
 
 def _steps_of_table(fold: Fold, table: pa.Table) -> Steps:
@@ -109,20 +110,24 @@ def _steps_of_table(fold: Fold, table: pa.Table) -> Steps:
 
 
 def _partial_table(
-    fold: Fold, rows: pa.Table, steps: Steps, sums: dict[str, Amounts], extremes: dict[str, Any]
+    layout: FoldLayout,
+    rows: pa.Table,
+    steps: Steps,
+    sums: dict[str, Amounts],
+    extremes: dict[str, Any],
 ) -> pa.Table:
     """One row per step that adds something, by what each row adds."""
-    layout, first = layout_of(fold), steps.rows
+    first = steps.rows
     columns: dict[str, Any] = {
         group.name: plain_array(canonical_floats(rows[group.name].take(first)))
-        for group in fold.groups
+        for group in layout.fold.groups
     }
     columns[TS] = pa.array(steps.ts)
     moves = np.zeros(steps.size, np.bool_)
     for name, amounts in sums.items():
         total = amounts.take_places(steps.order).sum_parts(steps.starts)
         moves |= (total.numbers != 0).astype(np.bool_)
-        columns[name] = write_amounts(total, layout.accumulators[name].partial_type)
+        columns[name] = write_partial(layout.accumulators[name], total)
     for name, values in extremes.items():
         if name.endswith("_ties"):
             moves |= np.asarray(values) != 0
@@ -148,13 +153,14 @@ class FoldCourse:
     stored: Places
     moves: Mask
 
+    @property
+    def is_empty(self) -> Mask:
+        """Whether the group has no rows after each step."""
+        return np.asarray(self.sums[ROWS_COLUMN].numbers == 0, np.bool_)
+
     def shows_row(self, fold: Fold) -> Mask:
-        """Whether the group has a row after each step."""
-        if fold.is_global:
-            return np.ones(self.steps.size, np.bool_)
-        rows = layout_of(fold).accumulators
-        (name,) = (name for name, each in rows.items() if each == ROWS)
-        return np.asarray(self.sums[name].numbers > 0, np.bool_)
+        """Whether the group has a row in the table after each step."""
+        return np.ones(self.steps.size, np.bool_) if fold.is_global else ~self.is_empty
 
 
 def advance_fold(
@@ -171,17 +177,18 @@ def advance_fold(
     by a table with their columns of the input: `ask_input` gives the input's rows as of before the
     batch, with their count, `ask_changes` the changes of the batch, with count and ts.
     """
-    before = before_state.select(layout_of(fold).stored.names).cast(layout_of(fold).stored)
+    layout = layout_of(fold)
+    before = _stored_columns(layout, before_state)
     if fold.is_global and before.num_rows != 1:
         raise StateError(
             f"the table of a fold has {before.num_rows} rows, not one", hint=reload_hint()
         )
     if not partials.num_rows:
         return _signed_rows(before, before, np.zeros(0, np.int64), ())
-    course = _course_of(fold, partials, before, (ask_input, ask_changes))
+    course = _course_of(layout, partials, before, (ask_input, ask_changes))
     steps, shown = course.steps, course.shows_row(fold)
     at = np.flatnonzero(shown)
-    after = finished_rows(fold, course, at)
+    after = finished_rows(layout, course, at)
     # Where the row of each step is: those before the batch come first, then those after steps.
     places = np.full(steps.size, -1)
     places[at] = before.num_rows + np.arange(len(at))
@@ -193,6 +200,21 @@ def advance_fold(
     return _signed_rows(before, after, rows, (steps.ts[taken], steps.ts[put]))
 
 
+def _stored_columns(layout: FoldLayout, table: pa.Table) -> pa.Table:
+    """The stored columns of a table that may have more."""
+    stored = layout.stored
+    if table.schema.names != stored.names:
+        table = table.select(stored.names)
+    return table if table.schema.equals(stored) else table.cast(stored)
+
+
+def _take_rows(table: pa.Table, rows: Places) -> pa.Table:
+    """Some rows of a table; the table itself if these are all rows in order."""
+    if len(rows) == table.num_rows and np.array_equal(rows, np.arange(len(rows))):
+        return table
+    return table.take(rows)
+
+
 def load_groups(fold: Fold, partials: pa.Table) -> pa.Table:
     """The stored rows of a fold, each with its count, from the partials of all rows of its input.
 
@@ -201,19 +223,19 @@ def load_groups(fold: Fold, partials: pa.Table) -> pa.Table:
     """
     layout = layout_of(fold)
     if fold.is_global and not partials.num_rows:
-        partials = _nothing_added(fold)
+        partials = _nothing_added(layout)
     before = layout.stored.empty_table()
-    course = _course_of(fold, partials, before, (_refuse_question, _refuse_question))
+    course = _course_of(layout, partials, before, (_refuse_question, _refuse_question))
+    assert len(course.steps.first) == course.steps.size, "a load has one ts"
     at = np.flatnonzero(course.shows_row(fold))
-    found = finished_rows(fold, course, at)
+    found = finished_rows(layout, course, at)
     return found.append_column(COUNT, pa.array(np.ones(len(at), np.int64)))
 
 
-def _nothing_added(fold: Fold) -> pa.Table:
-    layout = layout_of(fold)
+def _nothing_added(layout: FoldLayout) -> pa.Table:
     columns: dict[str, Any] = {TS: pa.array([0], pa.int64())}
     for name, accumulator in layout.accumulators.items():
-        columns[name] = write_amounts(Amounts(np.zeros(1, np.int64)), accumulator.partial_type)
+        columns[name] = write_partial(accumulator, Amounts(np.zeros(1, np.int64)))
     for field in layout.partial:
         if field.name not in columns:
             zeros = pa.array([0], pa.int64())
@@ -239,10 +261,10 @@ def _signed_rows(
     return found.append_column(TS, pa.array(stamps)).append_column(COUNT, pa.array(counts))
 
 
-def finished_rows(fold: Fold, course: FoldCourse, at: Places) -> pa.Table:
+def finished_rows(layout: FoldLayout, course: FoldCourse, at: Places) -> pa.Table:
     """The stored rows of groups after some steps."""
-    layout = layout_of(fold)
-    groups = course.groups.take(at)
+    fold = layout.fold
+    groups = _take_rows(course.groups, at)
     sums = {name: course.sums[name].take_places(at) for name in layout.accumulators}
     extremes = {name: course.extremes[name].values_at(at) for name in layout.extremes}
     state = FoldState(
@@ -257,7 +279,7 @@ def finished_rows(fold: Fold, course: FoldCourse, at: Places) -> pa.Table:
     for output in fold.outputs:
         columns[output.name] = canonical_floats(evaluate_expression(output.expression, table))
     for name, each in layout.accumulators.items():
-        columns[name] = _write_sum(fold, each, sums[name], state)
+        columns[name] = _write_sum(layout, each, sums[name], state)
     for name, extreme in layout.extremes.items():
         ties = course.extremes[name].ties[at]
         columns |= write_extreme(extreme, name, extremes[name], ties)
@@ -268,12 +290,14 @@ def _rows_without_columns(size: int) -> pa.Table:
     return pa.table({"": pa.nulls(size)})
 
 
-def _write_sum(fold: Fold, accumulator: Accumulator, amounts: Amounts, state: FoldState) -> Any:
+def _write_sum(
+    layout: FoldLayout, accumulator: Accumulator, amounts: Amounts, state: FoldState
+) -> Any:
     kind: Any = accumulator.stored_type
     try:
-        return write_amounts(amounts, kind)
+        return write_stored(accumulator, amounts)
     except OverflowError as error:
-        calls = [text_of_call(c) for c in fold.calls if accumulator in accumulators_of(c)]
+        calls = [text_of_call(c) for c in layout.fold.calls if accumulator in accumulators_of(c)]
         limit = 10**kind.precision if pa.types.is_decimal(kind) else 1 << 63
         bad = np.abs(amounts.numbers) >= limit
         raise overflow_error(f"the sum behind {', '.join(calls)}", kind, state, bad) from error
@@ -283,28 +307,28 @@ def _write_sum(fold: Fold, accumulator: Accumulator, amounts: Amounts, state: Fo
 
 
 def _course_of(
-    fold: Fold, partials: pa.Table, before: pa.Table, ask: tuple[AskRows, AskRows]
+    layout: FoldLayout, partials: pa.Table, before: pa.Table, ask: tuple[AskRows, AskRows]
 ) -> FoldCourse:
     """Accumulators and extremes after every step; `before` are stored rows."""
-    layout, size = layout_of(fold), partials.num_rows
+    fold, size = layout.fold, partials.num_rows
     stored_groups = before.select(layout.group_columns).rename_columns(_group_names(fold))
     groups = pa.concat_tables([partials.select(_group_names(fold)), stored_groups])
     numbers = number_rows(groups.columns, size + before.num_rows)
     steps = steps_of(numbers[:size], numbers_of(partials[TS]))
     assert steps.size == size, "partials are combined before a fold is advanced"
     stored = _stored_rows(steps, numbers)
-    partials = partials.take(steps.order)
+    partials = _take_rows(partials, steps.order)
     sums, moves = {}, np.zeros(size, np.bool_)
     for name, accumulator in layout.accumulators.items():
-        added = read_amounts(accumulator, partials[name])
+        added = read_partial(accumulator, partials[name])
         moves |= (added.numbers != 0).astype(np.bool_)
-        sums[name] = _sums_after(added, read_amounts(accumulator, before[name]), steps, stored)
-    own_groups = groups.take(steps.rows)
+        sums[name] = _sums_after(added, read_stored(accumulator, before[name]), steps, stored)
+    own_groups = _take_rows(groups, steps.rows)
     course = FoldCourse(steps, own_groups, sums, {}, stored, moves)
-    _check_sums(fold, course)
+    _check_sums(layout, course)
     if not layout.extremes:
         return course
-    return _with_extremes(fold, course, partials, before, ask)
+    return _with_extremes(layout, course, partials, before, ask)
 
 
 def _group_names(fold: Fold) -> list[str]:
@@ -333,10 +357,10 @@ def _sums_after(added: Amounts, before: Amounts, steps: Steps, stored: Places) -
     return Amounts(add_numbers(totals, others[steps.which]), added.exponent)
 
 
-def _check_sums(fold: Fold, course: FoldCourse) -> None:
+def _check_sums(layout: FoldLayout, course: FoldCourse) -> None:
     """Stop where a count is negative, or a group without rows has something left."""
-    kept = layout_of(fold).accumulators
-    is_empty = _empty_steps(fold, course)
+    kept = layout.accumulators
+    is_empty = course.is_empty
     for name, accumulator in kept.items():
         numbers = course.sums[name].numbers
         if accumulator.measure != "sum":
@@ -344,11 +368,6 @@ def _check_sums(fold: Fold, course: FoldCourse) -> None:
         if is_empty.any():
             what = f"no rows are left, and {name} is not zero"
             _refuse_steps(course, is_empty & (numbers != 0), what)
-
-
-def _empty_steps(fold: Fold, course: FoldCourse) -> Mask:
-    (name,) = (n for n, each in layout_of(fold).accumulators.items() if each == ROWS)
-    return np.asarray(course.sums[name].numbers == 0, np.bool_)
 
 
 def _refuse_steps(course: FoldCourse, wrong: Any, what: str) -> None:
@@ -366,23 +385,23 @@ def _refuse_steps(course: FoldCourse, wrong: Any, what: str) -> None:
 
 
 def _with_extremes(
-    fold: Fold,
+    layout: FoldLayout,
     course: FoldCourse,
     partials: pa.Table,
     before: pa.Table,
     ask: tuple[AskRows, AskRows],
 ) -> FoldCourse:
-    layout, steps = layout_of(fold), course.steps
+    steps = course.steps
     kept = np.flatnonzero(course.stored >= 0)
     own = before.take(course.stored[kept])
-    frame = CourseFrame(steps, kept, _empty_steps(fold, course))
+    frame = CourseFrame(steps, kept, course.is_empty)
     found = {
         name: follow_steps(extreme, name, partials, own, frame)
         for name, extreme in layout.extremes.items()
     }
     lost = sorted(set().union(*(each.lost for each in found.values())))
     if lost:
-        asked = _ask_groups(fold, course, np.array(lost), ask)
+        asked = _ask_groups(layout, course, np.array(lost), ask)
         for name, extreme in layout.extremes.items():
             if found[name].lost:
                 found[name] = recover_course(extreme, found[name], steps, asked)
@@ -394,7 +413,7 @@ def _with_extremes(
 
 
 def _ask_groups(
-    fold: Fold, course: FoldCourse, lost: Places, ask: tuple[AskRows, AskRows]
+    layout: FoldLayout, course: FoldCourse, lost: Places, ask: tuple[AskRows, AskRows]
 ) -> AskedRows:
     """Rows and changes of the input for groups that lost an extreme."""
     keys = course.groups.take(course.steps.first[lost])

@@ -20,6 +20,9 @@ from viewkeeper.stages.fold_calls import accumulators_of, extreme_of
 from viewkeeper.view.definition import Field, Fold
 from viewkeeper.view.expression import Column
 
+ROWS_COLUMN = "__count"
+"""The column that counts the rows of a group."""
+
 _LAYOUTS_MAX = 1000
 
 
@@ -27,6 +30,7 @@ _LAYOUTS_MAX = 1000
 class FoldLayout:
     """The columns of a fold: what it keeps by name, its table, its partials."""
 
+    fold: Fold
     accumulators: Mapping[str, Accumulator]
     extremes: Mapping[str, Extreme]
     group_columns: tuple[str, ...]
@@ -47,13 +51,13 @@ def layout_of(fold: Fold) -> FoldLayout:
     }
     hidden = groups | {field.name: field.type for field in accumulator_fields(fold)}
     stored = pa.schema({**shown, **hidden})
-    return FoldLayout(sums, extremes, columns, stored, _partial_schema(fold), tuple(hidden))
+    return FoldLayout(fold, sums, extremes, columns, stored, _partial_schema(fold), tuple(hidden))
 
 
 def name_accumulators(fold: Fold) -> dict[str, Accumulator]:
     """The accumulators of a fold by the names of their columns; the first counts rows."""
     found = dict.fromkeys([ROWS, *(a for call in fold.calls for a in accumulators_of(call))])
-    return {f"__{a.measure}_{n}" if n else f"__{a.measure}": a for n, a in enumerate(found)}
+    return {f"__{a.measure}_{n}" if n else ROWS_COLUMN: a for n, a in enumerate(found)}
 
 
 def name_extremes(fold: Fold) -> dict[str, Extreme]:
