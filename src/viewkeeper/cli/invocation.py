@@ -46,8 +46,13 @@ class Invocation:
 
         return read_settings(self.folder)
 
-    def open_project(self) -> Project:
-        """The project, with its views parsed; no source is touched and no Spark is started."""
-        from viewkeeper.engine.project import open_project
+    def open_project(self, algorithm: str | None = None, level: str | None = None) -> Project:
+        """The project, with its views parsed; no source is touched and no Spark is started.
 
-        return open_project(self.folder, self.spark)
+        `algorithm` and `level` are for all views, instead of what the project file says.
+        """
+        from viewkeeper.engine.project import Project, open_project
+
+        project = open_project(self.folder, self.spark)
+        settings = project.settings.with_algorithm(algorithm, level)
+        return Project(settings, project.catalogue, self.spark)

@@ -86,8 +86,7 @@ def run(
     """
     if wants_json and not once:
         raise click.UsageError("--json needs --once")
-    with invocation.open_project() as project:
-        project.settings = project.settings.with_algorithm(algorithm, level)
+    with invocation.open_project(algorithm, level) as project:
         for name in (*full_refresh, *reanchor):
             project.view(name)
         with open_watcher(project, quiet or wants_json) as watcher:
