@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -47,12 +46,19 @@ class Mistake:
     name: str
     apply: Break
     algorithm: str = "batch_sweep"
-    options: Mapping[str, Any] = field(default_factory=dict)
     shapes: tuple[str, ...] = SHAPES
     late: bool = False
     """Every transaction is reported before it is visible, and stays hidden for long."""
     crash: float | None = None
     """How likely a crash is at every step; by default as in any random world."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.algorithm})"
+
+    @property
+    def worlds(self) -> tuple[object, ...]:
+        """What its worlds are made from; the same for several mistakes."""
+        return self.algorithm, self.shapes, self.late, self.crash
 
 
 # -- the mistakes ----------------------------------------------------------------------------------
@@ -182,7 +188,7 @@ def _world(mistake: Mistake, seed: int) -> SimulatedWorld:
     if mistake.late:
         late = frozenset((source, t.name) for t in scenario.transactions for source in t.parts)
         scenario = replace(scenario, fifo=False, late=late)
-    world = SimulatedWorld(scenario, AlgorithmSubject(mistake.algorithm, mistake.options))
+    world = SimulatedWorld(scenario, AlgorithmSubject(mistake.algorithm))
     tempo = random_tempo(rng, world)
     if mistake.late:
         tempo = replace(tempo, reveal=0.05)
@@ -204,11 +210,15 @@ def _kept_promise(mistake: Mistake, seed: int) -> bool:
     return verdict.has_level(level) is CheckAnswer.YES and not verdict.claim_faults
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.name} ({m.algorithm})")
+@pytest.mark.parametrize("first", {m.worlds: m for m in reversed(MISTAKES)}.values(), ids=str)
+def test_the_unbroken_machine_passes_the_seeds_of_every_mistake(first: Mistake) -> None:
+    assert all(_kept_promise(first, seed) for seed in range(SEEDS))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_a_mistake_is_found_within_fifty_seeds(
     monkeypatch: pytest.MonkeyPatch, mistake: Mistake
 ) -> None:
-    assert all(_kept_promise(mistake, seed) for seed in range(SEEDS)), "unbroken"
     mistake.apply(monkeypatch)
     found = next((seed for seed in range(SEEDS) if not _kept_promise(mistake, seed)), None)
     assert found is not None
