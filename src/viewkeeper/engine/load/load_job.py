@@ -173,7 +173,8 @@ def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter)
     kept = pa.schema([*schema, (COUNT, pa.int64())])
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.concat_tables([pa.Table.from_batches([b]).cast(partial) for b in batches])
+        found = [pa.Table.from_batches([batch]).cast(partial) for batch in batches]
+        table = pa.concat_tables([partial.empty_table(), *found])
         if table.num_rows:
             whole = load_groups(fold, _whole_sums(fold, table))
             yield from whole.select(kept.names).cast(kept).to_batches()
