@@ -106,8 +106,6 @@ SPARK = SparkSettings(
         # A few rows need no more; adaptive planning would cost more than it saves.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
-        # A run is too short for the second compiler to pay: it took most of the CPU time.
-        "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1",
     },
 )
 

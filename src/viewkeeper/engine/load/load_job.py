@@ -145,7 +145,6 @@ def _partial_frame(
 ) -> DataFrame:
     """Partial sums of the rows of a fold's input, one group at most once per task."""
     ts, partial = writer.target.ts, layout_of(fold).partial
-    sent = portable_schema(partial)
     rows = spark.sql(_input_query(graph, fold, names))
     schema = _input_schema(graph, fold)
 
@@ -158,9 +157,9 @@ def _partial_frame(
             signed = exact.append_column(TS, stamps).append_column(COUNT, counts)
             held = [combine_partials(fold, [*held, pre_aggregate(fold, signed)])]
         for table in held:
-            yield from table.select(sent.names).cast(sent).to_batches()
+            yield from table.select(partial.names).cast(partial).to_batches()
 
-    return rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(sent))
+    return rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(partial))
 
 
 def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter) -> LoadedTable:
@@ -182,16 +181,6 @@ def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter)
     parted = partials.repartition(*(_column(field.name) for field in fold.groups))
     rows = parted.mapInArrow(writer.courier.wrap_stage(finish), spark_schema(kept))
     return writer.write_table(name, rows, schema, hidden)
-
-
-def portable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with what Spark has no type for as text: sums of more than 38 digits.
-
-    >>> portable_schema(pa.schema({"a": pa.decimal256(70, 2), "b": pa.int64()})).types
-    [DataType(string), DataType(int64)]
-    """
-    types = [pa.string() if pa.types.is_decimal256(field.type) else field.type for field in schema]
-    return pa.schema(list(zip(schema.names, types, strict=True)))
 
 
 def _whole_sums(fold: Fold, partials: pa.Table) -> pa.Table:
