@@ -107,7 +107,8 @@ class OwnRelations:
         plan = sweep_plan_of(node.view)
         probe = probe_rows(Kernel(), plan, on, keys.select(on), pending, self.since)
         rows, _ = run_sweep(probe, partial(ask, node.view))
-        return empty_rows(node.fields) if rows is None else multiply_copies(node, rows)
+        empty = empty_rows(node.fields)
+        return empty if rows is None else multiply_copies(node, rows).select(empty.column_names)
 
     def _union_rows(self, node: Union, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
         pieces = [empty_rows(node.fields)]
