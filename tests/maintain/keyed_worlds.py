@@ -207,7 +207,7 @@ class _Builder:
             found.append(Compare(rng.choice(["=", "<", "<=>"]), other, mine))
         if rng.random() < 0.05:
             found.append(IsNull(Column(rng.choice([parent, index]), "b", pa.string())))
-        if rng.random() < 0.03:
+        if rng.random() < 0.05:
             found.append(Compare("=", Literal(1, INT), Literal(rng.choice([1, 2]), INT)))
         return found
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +26,7 @@ from tests.maintain.worlds import World
 from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
+from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartTask, sweep_part
 from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.sweep_family import batch_sweep as parts
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, split_origins
@@ -150,3 +154,24 @@ def test_every_state_equals_recomputation(
     algebra: Algebra[Any], tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     run_seed(algebra, seed, str(tmp_path_factory.mktemp("queue")))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_tasks_take_whole_touches(tmp_path: Path, seed: int) -> None:
+    """The function that tasks run, over parts of a few rows each."""
+    rng = random.Random(seed)
+    world = replace(random_keyed_world(rng), before=0)
+    plan, schema = sweep_plan_of(world.view), world.view.schema
+    assert schema is not None
+    pending = world.pending(str(tmp_path), memory_bytes=rng.choice([1 << 30, 0]))
+    snapshots = random_snapshots(rng, world)
+    openers = {name: partial(snapshots.__getitem__, name) for name in snapshots}
+    ends = {name: world.end(name) for name in world.sources}
+    views = {"v": BatchMember("v", plan, schema, tmp_path)}
+    batch = Batch(1, views, pending, ends, openers, "test")
+    rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
+    pieces = split_origins(plan, rows, rng.choice([2, 3, 7]))
+    results = [sweep_part(batch, PartTask("v", n, part)) for n, part in enumerate(pieces)]
+    assert not any(result.error for result in results)
+    kept = [result.rows for result in results if result.rows is not None]
+    check_states(world, [Reference().lift_table(table) for table in kept])

@@ -70,8 +70,8 @@ def probe_join(
     outside = len(plan.view.places)
     origin = _origin_rows(keys, entry, ts)
     labelled = algebra.label_columns(algebra.lift_table(origin), outside, entry.names)
-    started = algebra.where(labelled, plan.decidable_conditions(frozenset(), before=None))
     inside = replace(plan, conditions=(*plan.conditions, *_conditions_above(plan, entry.place)))
+    started = algebra.where(labelled, inside.decidable_conditions(frozenset(), before=None))
     stages = [[step] for step in _steps_through(plan, entry, columns)]
     partials = yield from sweep_stages(algebra, inside, {outside: started}, pending, stages)
     if not partials:

@@ -72,10 +72,12 @@ class SweepPlan:
         Constant conditions become decidable at a change's own place (`before` is None). What comes
         from an `origin` below a left place also checks the ON of that left place.
         """
-        met = () if origin is None else self.tree.matches_above(origin)
-        conditions = [*self.conditions, *(c for match in met for c in match.conditions)]
-        ready = [c for c in conditions if places_of(c) <= covered]
-        return ready if before is None else [c for c in ready if not places_of(c) <= before]
+        reads = [(condition, places_of(condition)) for condition in self.conditions]
+        for match in () if origin is None else self.tree.matches_above(origin):
+            place = {match.place.index}
+            reads += [(condition, places_of(condition) | place) for condition in match.conditions]
+        ready = [(condition, places) for condition, places in reads if places <= covered]
+        return [c for c, places in ready if before is None or not places <= before]
 
     def match_at(self, place: int) -> KeyedMatch | None:
         """How a keyed place is met; None for any other."""
