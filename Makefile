@@ -3,7 +3,7 @@
 # Each target prepares the checkout first (scripts/setup), which is quick when there is nothing to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint format bench faults fuzz simulate figures house lock clean
+.PHONY: help setup test demo lint format bench tpch faults fuzz simulate figures house lock clean
 
 PYTHON_RUN := .venv/bin/python -m
 
@@ -36,6 +36,9 @@ format: setup ## rewrite the source to the house style
 
 bench: setup ## measure; the figures go to benchmarks/out
 	$(PYTHON_RUN) benchmarks.run $(ARGS)
+
+tpch: setup ## keep the 22 queries of TPC-H over three kinds of databases, and judge every one of them
+	$(PYTHON_RUN) tests.tpch.run $(ARGS)
 
 faults: ## kill, cut, freeze and refuse again and again, and check what is left; ARGS="-k power" for some
 	@scripts/setup faults

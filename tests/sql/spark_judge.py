@@ -35,9 +35,14 @@ class SparkJudge:
     `views` are the texts that others may read, by name.
     """
 
-    def __init__(self, spark: SparkSession, empty: Mapping[str, pa.Table]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        empty: Mapping[str, pa.Table],
+        settings: Mapping[str, str] = CHEAP,
+    ) -> None:
         self._session = spark.newSession()
-        for key, value in CHEAP.items():
+        for key, value in settings.items():
             self._session.conf.set(key, value)
         self._columns: dict[str, list[str]] = {}
         self._views: dict[str, str] = {}

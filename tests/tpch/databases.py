@@ -1,0 +1,203 @@
+"""The eight tables in PostgreSQL, MariaDB and SQLite, and everything that was ever in them.
+
+What is written is also kept here, with the numbers of the transactions that brought and took each
+row, so that the judge needs neither the databases nor Viewkeeper to know what a table had been.
+Each transaction writes its number into the `ledger` of its database; a view over that tells its ts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pymysql
+
+from tests.tpch.tables import BY_RELATION, DAY, MONEY, SOURCES, TABLES, WORD, TpchTable
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
+
+Row = tuple[Any, ...]
+LAST = 2**40
+"""A ts after all others."""
+
+TYPES: dict[str, dict[pa.DataType, str]] = {
+    "sales": {MONEY: "numeric(15,2)", WORD: "text", DAY: "date"},
+    "people": {MONEY: "decimal(15,2)", WORD: "varchar(200)", DAY: "date"},
+    "stock": {MONEY: "DECIMAL(15,2)", WORD: "TEXT", DAY: "DATE"},
+}
+
+
+class TpchDatabases:
+    """The servers with the tables; close them."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, pa.Table]) -> None:
+        slots = {"max_replication_slots": "40", "max_wal_senders": "40"}
+        self._postgres = PrivatePostgres(folder / "postgres", slots)
+        self._mariadb = PrivateMariadb(folder / "mariadb")
+        self._sqlite = folder / "stock.db"
+        self.history = TableHistory()
+        self._open: dict[str, Any] = {}
+        try:
+            self._postgres.start()
+            self._mariadb.start()
+            self._connect()
+            for table in TABLES:
+                self._fill_table(table, tables[table.relation])
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> None:
+        self._open["sales"] = psycopg.connect(self._postgres.url_of())
+        with pymysql.connect(host="127.0.0.1", port=self._mariadb.port, user="root") as server:
+            server.cursor().execute("CREATE DATABASE people")
+        self._open["people"] = pymysql.connect(
+            host="127.0.0.1", port=self._mariadb.port, user="root", database="people"
+        )
+        self._open["stock"] = sqlite3.connect(self._sqlite)
+        self._open["stock"].execute("PRAGMA journal_mode = wal")
+        for source in SOURCES:
+            key = "INTEGER" if source == "stock" else "bigint"
+            self._run_all(source, [(f"CREATE TABLE ledger (n {key} PRIMARY KEY)", ())])
+
+    def source_lines(self) -> str:
+        """The sources as a project file has them."""
+        return (
+            f"  sales: {{kind: postgres, url: '{self._postgres.url_of()}'}}\n"
+            f"  people: {{kind: mariadb, url: '{self._mariadb.url_of('people')}'}}\n"
+            f"  stock: {{kind: sqlite, path: {self._sqlite}}}\n"
+        )
+
+    def close(self) -> None:
+        for connection in self._open.values():
+            connection.close()
+        self._postgres.stop()
+        self._mariadb.stop()
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def _fill_table(self, table: TpchTable, rows: pa.Table) -> None:
+        types = TYPES[table.source]
+        columns = ", ".join(
+            f"{name} {types.get(kind, 'INTEGER' if table.source == 'stock' else 'bigint')} NOT NULL"
+            for name, kind in table.columns
+        )
+        key = ", ".join(table.key)
+        statements = [f"CREATE TABLE {table.name} ({columns}, PRIMARY KEY ({key}))"]
+        for number, index in enumerate(table.indexes):
+            made = f"CREATE INDEX {table.name}_{number} ON {table.name} ({', '.join(index)})"
+            statements.append(made)
+        if table.source == "sales":
+            statements.append(f"ALTER TABLE {table.name} REPLICA IDENTITY FULL")
+        self._run_all(table.source, [(statement, ()) for statement in statements])
+        values = [tuple(row) for row in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
+        cursor = self._open[table.source].cursor()
+        cursor.executemany(self._insert_text(table), [self._stored(table, v) for v in values])
+        self._open[table.source].commit()
+        self.history.add_first(table, values)
+
+    def commit_changes(self, changes: Sequence[tuple[str, Row | None, Row | None]]) -> None:
+        """One transaction: relation, the row that goes, the row that comes."""
+        source = BY_RELATION[changes[0][0]].source
+        number = self.history.begin_transaction()
+        mark = "?" if source == "stock" else "%s"
+        statements: list[tuple[str, Row]] = [(f"INSERT INTO ledger VALUES ({mark})", (number,))]
+        for relation, old, new in changes:
+            table = BY_RELATION[relation]
+            assert table.source == source, "one transaction, one database"
+            statements.append(self._statement(table, old, new))
+            self.history.note_change(table, old, new, number)
+        self._run_all(source, statements)
+
+    def _statement(self, table: TpchTable, old: Row | None, new: Row | None) -> tuple[str, Row]:
+        mark = "?" if table.source == "stock" else "%s"
+        if old is None:
+            assert new is not None
+            return self._insert_text(table), self._stored(table, new)
+        where = " AND ".join(f"{name} = {mark}" for name in table.key)
+        key = key_of(table, old)
+        if new is None:
+            return f"DELETE FROM {table.name} WHERE {where}", key
+        parts = ", ".join(f"{name} = {mark}" for name in table.names)
+        return f"UPDATE {table.name} SET {parts} WHERE {where}", (*self._stored(table, new), *key)
+
+    def _insert_text(self, table: TpchTable) -> str:
+        marks = ", ".join(["?" if table.source == "stock" else "%s"] * len(table.columns))
+        return f"INSERT INTO {table.name} VALUES ({marks})"
+
+    def _stored(self, table: TpchTable, row: Row) -> Row:
+        if table.source != "stock":
+            return row
+        return tuple(float(value) if isinstance(value, Decimal) else value for value in row)
+
+    def _run_all(self, source: str, statements: Sequence[tuple[str, Row]]) -> None:
+        connection = self._open[source]
+        cursor = connection.cursor()
+        for statement, values in statements:
+            cursor.execute(statement, values)
+        connection.commit()
+
+
+class TableHistory:
+    """Every row that was ever committed, with the transactions that brought and took it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[Row, Row]] = {}
+        """What is there now, by relation and key."""
+        self.transactions = 0
+        self._born: dict[tuple[str, Row], int] = {}
+        self._gone: list[tuple[str, Row, int, int]] = []
+
+    def add_first(self, table: TpchTable, rows: Sequence[Row]) -> None:
+        self.rows[table.relation] = {key_of(table, row): row for row in rows}
+
+    def begin_transaction(self) -> int:
+        self.transactions += 1
+        return self.transactions
+
+    def note_change(self, table: TpchTable, old: Row | None, new: Row | None, number: int) -> None:
+        rows = self.rows[table.relation]
+        if old is not None:
+            key = key_of(table, old)
+            born = self._born.pop((table.relation, key), 0)
+            if born < number:
+                self._gone.append((table.relation, rows[key], born, number))
+            del rows[key]
+        if new is not None:
+            key = key_of(table, new)
+            rows[key] = new
+            self._born[table.relation, key] = number
+
+    def as_tables(self, stamps: Mapping[int, int], first: int) -> dict[str, pa.Table]:
+        """Every relation, with the span of ts `_from` until before `_until` of each row.
+
+        `stamps` are the ts of transactions by number; what has none was there at the ts `first`.
+        """
+        found: dict[str, list[Row]] = {
+            relation: [
+                (*row, stamps.get(self._born.get((relation, key), 0), first), LAST)
+                for key, row in rows.items()
+            ]
+            for relation, rows in self.rows.items()
+        }
+        for relation, row, born, died in self._gone:
+            since, until = stamps.get(born, first), stamps.get(died, first)
+            if since < until:
+                found[relation].append((*row, since, until))
+        return {relation: _table_of(relation, rows) for relation, rows in found.items()}
+
+
+def key_of(table: TpchTable, row: Row) -> Row:
+    """The key of a row."""
+    return tuple(row[table.names.index(name)] for name in table.key)
+
+
+def _table_of(relation: str, rows: Sequence[Row]) -> pa.Table:
+    table = BY_RELATION[relation]
+    types = [*(kind for _, kind in table.columns), pa.int64(), pa.int64()]
+    columns = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(types)]
+    return pa.table(columns, names=[*table.names, "_from", "_until"])
