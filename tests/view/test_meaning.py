@@ -56,8 +56,8 @@ KERNEL = """
     f32 = f64 | f32 > 0.5 | i64 = 1e0 | (i32 > 1) = b | not (b and null)
     b or null | i32 != 3
     d5_2 + 1 | 1 - d5_2 | d38_10 + d38_10 | d38_10 * d5_2 | d5_2 * (1 - d5_2) * (1 + d20_6) | -d5_2
-    d5_2 / 3 | d5_2 / d20_6 | d5_2 / f64 | i64 / (i32 + 1e0) | i32 / 2 | f32 / f32 | d5_2 % 2
-    d5_2 % i8
+    d5_2 / 3 | d5_2 / d20_6 | d5_2 / (f64 + 1e0) | i64 / (i32 + 1e0) | i32 / 2 | f32 / f32
+    d5_2 % 2 | d5_2 % i8
     i32 % 2 | mod(i32, 2) | f64 % 2 | - i32 % 2 | 100.00 * d5_2 / 2 | i32 * 2 / 3 % 5
     upper(s) | ucase(s) | lower(s) | trim(s) | ltrim(s) | rtrim(s) | length(s) | char_length(s)
     s || s

@@ -1,7 +1,8 @@
 """Decimals as Spark computes with them: 38 digits, ties away from zero, overflow an error.
 
-Arrow has decimals of 76 digits, in which whatever Spark rounds is exact before it is rounded; only
-quotients, remainders and very long products are computed in Python, row by row.
+Arrow adds and multiplies decimals in 76 digits, in which whatever Spark rounds is exact before it
+is rounded, and rounds those of 38 rightly. What is longer, quotients and remainders are computed in
+Python, row by row.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.column_values import Values, map_rows
 from viewkeeper.delta.row_errors import division_error, overflow_error
+from viewkeeper.view.kernel_words import DIGITS_MAX
 
 _ROOM = 76
 _UP = decimal.ROUND_HALF_UP
@@ -31,23 +33,38 @@ _PLAIN_DIGITS = 15
 
 def round_decimals(values: Values, places: int, kind: Any) -> Values:
     """Values rounded to some places and brought to a decimal type with room for those."""
-    wide = pc.cast(values, pa.decimal256(_ROOM, values.type.scale))
-    if -places > values.type.precision - values.type.scale:
-        # Less than half of what it is rounded to: zero, and Arrow has no room to find that out.
-        zero: Any = pa.scalar(0, wide.type)
-        wide = pc.if_else(pc.is_valid(wide), zero, wide)
-    elif places < values.type.scale:
-        wide = pc.round(wide, ndigits=places, round_mode="half_towards_infinity")
-    return fit_decimals(wide, kind)
-
-
-def fit_decimals(wide: Values, kind: Any) -> Values:
-    """Decimals of 76 digits in a type of 38, if they fit; digits beyond its scale are zeros."""
-    scaled = wide
     try:
-        if wide.type.scale != kind.scale:
-            scaled = pc.cast(wide, pa.decimal256(_ROOM, kind.scale))
-        return pc.cast(scaled, kind)
+        return _round_quickly(values, places, kind)
+    except pa.ArrowInvalid:
+        unit = decimal.Decimal(1).scaleb(-places)
+        return map_rows(lambda one: _round_number(_EXACT.quantize(one, unit), kind), [values], kind)
+
+
+def _round_quickly(values: Values, places: int, kind: Any) -> Values:
+    """The same by Arrow; ArrowInvalid where that takes more than 38 digits, or does not fit.
+
+    Not in 76 digits, where there is room: Arrow's division is wrong there now and then.
+    """
+    own = values.type
+    rounded = pc.cast(values, pa.decimal128(DIGITS_MAX, own.scale))
+    if -places > own.precision - own.scale:
+        # Less than half of what it is rounded to.
+        zero: Any = pa.scalar(0, rounded.type)
+        rounded = pc.if_else(pc.is_valid(rounded), zero, rounded)
+    elif places < own.scale:
+        rounded = pc.round(rounded, ndigits=places, round_mode="half_towards_infinity")
+    if own.scale > kind.scale:
+        rounded = pc.cast(rounded, pa.decimal128(DIGITS_MAX, kind.scale))
+    elif own.scale < kind.scale:
+        rounded = pc.cast(rounded, pa.decimal256(_ROOM, kind.scale))
+    return pc.cast(rounded, kind)
+
+
+def fit_integers(values: Values, kind: Any) -> Values:
+    """Integers as decimals, if they fit."""
+    try:
+        digits = pc.cast(values, pa.decimal256(DIGITS_MAX, 0))
+        return pc.cast(pc.cast(digits, pa.decimal256(_ROOM, kind.scale)), kind)
     except pa.ArrowInvalid:
         raise overflow_error(kind) from None
 

@@ -16,12 +16,11 @@ import pyarrow.types as is_type
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.column_values import Values, map_distinct, map_rows
 from viewkeeper.delta.date_words import masked_array, whole_numbers
-from viewkeeper.delta.decimal_values import doubles_of, fit_decimals, round_decimals, texts_of
+from viewkeeper.delta.decimal_values import doubles_of, fit_integers, round_decimals, texts_of
 from viewkeeper.delta.row_errors import overflow_error
 from viewkeeper.view.expression import Call
 
 _DAY = 86_400_000_000
-_ROOM = 76
 
 
 def _cast_values(call: Call, values: Sequence[Values]) -> Values:
@@ -34,7 +33,7 @@ def _cast_values(call: Call, values: Sequence[Values]) -> Values:
     if is_type.is_temporal(own):
         return _cast_dates(value, kind)
     if is_type.is_decimal(kind):
-        return _decimals_of(value, kind)
+        return fit_integers(value, kind)
     if is_type.is_floating(own) and is_type.is_integer(kind):
         return _truncate_floats(value, kind)
     return _cast_plainly(value, kind)
@@ -63,11 +62,6 @@ def _cast_decimals(value: Values, kind: Any) -> Values:
         return whole
 
     return map_rows(truncate, [value], kind)
-
-
-def _decimals_of(value: Values, kind: Any) -> Values:
-    digits = pc.cast(value, pa.decimal256(_ROOM // 2, 0))
-    return fit_decimals(digits, kind)
 
 
 def _truncate_floats(value: Values, kind: Any) -> Values:
