@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,12 +21,15 @@ from tests.conftest import SPARK
 from tests.sql.random_history import RandomHistory
 from tests.sql.random_queries import QueryWriter
 from tests.sql.relation_history import RelationHistory, Transaction, empty_tables
-from tests.sql.report_project import LEDGERS, ReportProject
+from tests.sql.report_project import LEDGERS, PARENT_REFUSED, ReportProject
 from tests.sql.spark_judge import SparkJudge, compare_rows, compare_types, sum_changes
 from viewkeeper.engine.spark.spark_session import start_session
 
+VERDICT = "sql verdict"
+"""The property of a test's report that has the counts of its verdict."""
 VIEWS = 10
 """How many views a case has."""
+MEMORY = Path("/dev/shm")
 ON_SPARK = "batch: {inline_rows: 0}\n"
 
 
@@ -53,6 +57,17 @@ class Verdict:
     refused: dict[str, str] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
     """By view: a state that is not what Spark says, or an error."""
+
+    def count_queries(self) -> dict[str, dict[str, int]]:
+        """How many were exact, refused and wrong, and the reasons of the refused."""
+        reasons = Counter(reason for reason in self.refused.values() if reason != PARENT_REFUSED)
+        sums = {
+            "queries exact": len(self.exact),
+            "states compared": self.states,
+            "refused": reasons.total(),
+            "wrong": len(self.wrong),
+        }
+        return {"sums": sums, "reasons": dict(reasons)}
 
 
 def make_case(seed: int, count: int, judge: SparkJudge) -> RandomCase:
@@ -101,7 +116,8 @@ def _add_verdict(verdict: Verdict, other: Verdict, name: str) -> None:
 
 
 def _run_together(case: RandomCase, spark: SparkSession, judge: SparkJudge) -> Verdict:
-    with tempfile.TemporaryDirectory(prefix="viewkeeper-case-") as folder:
+    where = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="viewkeeper-case-", dir=where) as folder:
         history = RelationHistory(Path(folder))
         project = ReportProject(Path(folder), case.views, spark, case.settings)
         for transaction in case.batches[0]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -175,11 +175,3 @@ def sum_changes(
         assert all(count >= 0 for count in now.values()), f"ts {ts}: a row is there less than never"
         found[ts] = list(now.elements())
     return found
-
-
-def group_by_reason(reasons: Iterable[str]) -> dict[str, int]:
-    """How often each reason was given."""
-    counts: dict[str, int] = defaultdict(int)
-    for reason in reasons:
-        counts[reason] += 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))

@@ -1,0 +1,25 @@
+"""What random queries came to, summed over all workers and said when the tests end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.sql.random_case import VERDICT
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    sums: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            found = dict(getattr(report, "user_properties", ())).get(VERDICT)
+            if found is not None and report.when == "call":
+                sums.update(found["sums"])
+                reasons.update(found["reasons"])
+    if sums:
+        terminalreporter.section("random queries")
+        terminalreporter.line(", ".join(f"{count:,} {what}" for what, count in sums.items()))
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"  refused {count} x {reason}")
