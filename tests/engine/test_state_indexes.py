@@ -1,0 +1,77 @@
+"""Indexes of folds can be lost, torn, stale or mixed up at any time: the tables are the truth."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import viewkeeper
+from tests.engine.shop import Shop, rows_of
+from viewkeeper.stages import key_index
+
+VIEWS = {
+    "by_customer": "SELECT customer_id, count(*) AS n, max(id) AS newest FROM shop.orders "
+    "GROUP BY customer_id",
+    "by_product": "SELECT product_id, count(*) AS n, sum(quantity) AS total FROM shop.item "
+    "GROUP BY product_id",
+}
+
+
+def lose_indexes(folder: Path, before: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def tear_files(folder: Path, before: Path) -> None:
+    for file in folder.rglob("*.arrow"):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip_bytes(folder: Path, before: Path) -> None:
+    for file in (path for path in folder.rglob("*") if path.is_file()):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 0x55
+        file.write_bytes(content)
+
+
+def bring_back_old(folder: Path, before: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(before, folder)
+
+
+def swap_tables(folder: Path, before: Path) -> None:
+    one, other = sorted(folder.iterdir())
+    one.rename(folder / "x")
+    other.rename(one)
+    (folder / "x").rename(other)
+
+
+@pytest.mark.parametrize(
+    "damage", [lose_indexes, tear_files, flip_bytes, bring_back_old, swap_tables]
+)
+def test_whatever_happens_to_an_index_the_view_is_right(
+    damage: Callable[[Path, Path], None],
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_index, "OVERLAY_MIN", 0)
+    (tmp_path / "project").mkdir()
+    shop = Shop(tmp_path / "project", VIEWS)
+    shop.fill()
+    indexes, before = shop.folder / "warehouse" / "indexes", tmp_path / "before"
+    for number in range(4):
+        with viewkeeper.open(shop.folder, spark=spark) as project:
+            project.refresh()
+            shop.execute("shop", f"DELETE FROM orders WHERE id = {39 - number}")
+            shop.execute("shop", f"UPDATE item SET quantity = {number} WHERE order_id < 20")
+            project.refresh()
+            for name, sql in VIEWS.items():
+                assert rows_of(project.view(name)) == shop.recomputed(sql), (name, number)
+        if number == 0:
+            shutil.copytree(indexes, before)
+        elif number < 3:
+            damage(indexes, before)
