@@ -6,7 +6,7 @@ timed is maintaining from the plan to the acknowledgement. Contestants take turn
 medians, and at the end every view is compared with SQLite over the same databases.
 
 - *star*: a fact with six dimensions, by inner and by left joins.
-- *fold*: count, sum and avg by segment, and min and max, over a join of four tables; the join alone.
+- *fold*: count, sum and avg by segment, and min and max, over a join of four tables, and the join.
 - *levels*: a join, an aggregate over it, and a join of that aggregate with another one.
 - *fan-out*: one row of a dimension under many facts, for an aggregate over both.
 """
@@ -147,7 +147,7 @@ EXTREMES = (
 )
 LEVELS = {
     "lines": JOIN,
-    "per_segment": "SELECT segment, count(*) AS n, sum(amount) AS total FROM lines GROUP BY segment",
+    "per_segment": "SELECT segment, count(*) AS n, sum(amount) AS s FROM lines GROUP BY segment",
     "per_name": "SELECT b, segment, count(*) AS n FROM lines GROUP BY b, segment",
     "shares": "SELECT p.b, p.segment, p.n, s.n AS whole FROM per_name p "
     "JOIN per_segment s ON s.segment = p.segment",

@@ -5,7 +5,8 @@ how often the sources are asked, the time of recomputation on Spark, and whether
 same goes to `maintenance.json` and `maintenance.png` in the folder of `--out`. The section `pvm` is
 the PVM paper's experiment in simulated time, `latency` the same on real databases that are slow,
 `sources` what every kind of source gives and costs, `evolution` the Dyno paper's experiments,
-`registry` how long partitioning takes and how many messages it saves.
+`registry` how long partitioning takes and how many messages it saves, `reports` what outer joins,
+aggregates and views on views cost beside plain joins.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import evolution, latency, pvm_experiment, registry, report, sources
+from benchmarks import evolution, latency, pvm_experiment, registry, report, reports, sources
 from benchmarks.maintenance import Bench, Figure, measure_batches, peak_driver_mb, prepared, warm_up
 
 ROOT = Path(__file__).resolve().parent.parent
-SECTIONS = ("pvm", "latency", "sources", "evolution", "registry", "batches", "recompute")
+SECTIONS = ("pvm", "latency", "sources", "evolution", "registry", "reports", "batches", "recompute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str]) -> None:
         evolution.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
     if "registry" in options.sections:
         registry.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
+    if "reports" in options.sections:
+        reports.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
     if not {"batches", "recompute"} & {*options.sections}:
         return
     with (
