@@ -219,11 +219,11 @@ def refusal_of_call(name: str, empty: bool) -> tuple[str, str | None] | None:
     if name in AGGREGATES:
         return f"the aggregate {name}()", None
     if name in WINDOW:
-        return f"the window function {name}()", None
+        return f"the window function {name}()", "apply it when reading the view"
     if name in GENERATORS:
         return f"the generator {name}()", "a view row must come from one row of each relation"
     if name in HIGHER_ORDER:
-        return f"the higher-order function {name}()", None
+        return f"the higher-order function {name}()", "apply it when reading the view"
     if name in NON_DETERMINISTIC or (empty and name in NEEDS_ARGUMENT):
         return f"the non-deterministic function {name}()", "compute it when reading the view"
     if name in DETERMINISTIC or name in SYNTAX:
