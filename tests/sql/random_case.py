@@ -139,7 +139,11 @@ def judge_project(
     judge.show_relations(history.as_tables(times), project.views)
     for name in project.views:
         if name not in verdict.wrong:
-            states, wrong = judge_view(project, name, times, judge, rng)
+            read = judge.relations_of(project.views[name])
+            used = [
+                ts for ts, changed in zip(times, history.touched, strict=True) if read & changed
+            ]
+            states, wrong = judge_view(project, name, used, judge, rng)
             verdict.states += states
             if wrong is None:
                 verdict.exact.append(name)
@@ -151,7 +155,10 @@ def judge_project(
 def judge_view(
     project: ReportProject, name: str, times: Sequence[int], judge: SparkJudge, rng: random.Random
 ) -> tuple[int, str | None]:
-    """How many states of a view were compared, and what is wrong first."""
+    """How many states of a view were compared, and what is wrong first.
+
+    `times` are the ts at which something changed that it reads; at others it must stay as it is.
+    """
     created, changes, schema = project.feed_of(name)
     moments = sorted({created, *(ts for ts in times if ts > created)})
     if strange := sorted(changes.keys() - {*moments}):

@@ -126,8 +126,8 @@ class RelationHistory:
         self._folder = folder
         self._here: dict[tuple[str, int], tuple[Row, int]] = {}
         self._gone: list[Lifetime] = []
-        self.sources: list[str] = []
-        """The source of every transaction, by its number."""
+        self.touched: list[frozenset[str]] = []
+        """The relations that every transaction changes, by its number."""
         for source in SOURCES:
             with closing(sqlite3.connect(folder / f"{source}.db")) as database:
                 database.execute("PRAGMA journal_mode = wal")
@@ -140,7 +140,7 @@ class RelationHistory:
     def apply_transaction(self, changes: Transaction) -> None:
         """Commit changes; one of a row that is not there any more, or is already, is left out."""
         source = SHAPES[changes[0].relation].source
-        number = len(self.sources)
+        number = len(self.touched)
         path = self._folder / f"{source}.db"
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
@@ -149,7 +149,7 @@ class RelationHistory:
                 assert SHAPES[change.relation].source == source, "one transaction, one source"
                 self._apply_change(database, change, number)
             database.execute("COMMIT")
-        self.sources.append(source)
+        self.touched.append(frozenset(change.relation for change in changes))
 
     def _apply_change(self, database: sqlite3.Connection, change: RowChange, number: int) -> None:
         shape, place = SHAPES[change.relation], (change.relation, change.row)

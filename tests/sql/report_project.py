@@ -156,7 +156,7 @@ class ReportProject:
         with self.open_project() as project:
             found = [stamps(project, name) for name in LEDGERS.values()]
         by_number = found[0] | found[1]
-        assert sorted(by_number) == [*range(len(history.sources))], "every transaction has one ts"
+        assert sorted(by_number) == [*range(len(history.touched))], "every transaction has one ts"
         return [by_number[number] for number in sorted(by_number)]
 
     def feed_of(self, name: str) -> tuple[int, dict[int, Counter[Row]], pa.Schema]:

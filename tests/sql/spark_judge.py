@@ -78,9 +78,18 @@ class SparkJudge:
             found[ts].append(tuple(row))
         return found, table.schema.remove(0)
 
+    def relations_of(self, text: str) -> frozenset[str]:
+        """The relations that a text reads, also through views."""
+        found = {match.group() for match in self._pattern().finditer(text)}
+        views = found & self._views.keys()
+        return frozenset(found - views).union(*(self.relations_of(self._views[v]) for v in views))
+
+    def _pattern(self) -> re.Pattern[str]:
+        names = "|".join(map(re.escape, (*self._columns, *self._views)))
+        return re.compile(rf"(?<![\w.'])({names})(?![\w.'(])")
+
     def text_at(self, text: str, ts: int) -> str:
         """A text with the relations as of a ts, and other views, in place of their names."""
-        names = "|".join(map(re.escape, (*self._columns, *self._views)))
 
         def replace_name(match: re.Match[str]) -> str:
             name = match.group()
@@ -92,7 +101,7 @@ class SparkJudge:
                 f"WHERE _from <= {ts} AND {ts} < _until)"
             )
 
-        return re.sub(rf"(?<![\w.'])({names})(?![\w.'(])", replace_name, text)
+        return self._pattern().sub(replace_name, text)
 
 
 def _history_name(relation: str) -> str:
