@@ -26,6 +26,7 @@ from tests.maintain.worlds import World
 from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
+from viewkeeper.engine.batch.own_relations import OwnRelations
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartTask, sweep_part
 from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.sweep_family import batch_sweep as parts
@@ -168,7 +169,7 @@ def test_tasks_take_whole_touches(tmp_path: Path, seed: int) -> None:
     openers = {name: partial(snapshots.__getitem__, name) for name in snapshots}
     ends = {name: world.end(name) for name in world.sources}
     views = {"v": BatchMember("v", plan, schema, tmp_path)}
-    batch = Batch(1, views, pending, ends, openers, "test")
+    batch = Batch(1, views, pending, ends, openers, "test", OwnRelations(tmp_path, 0, {}, {}))
     rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
     pieces = split_origins(plan, rows, rng.choice([2, 3, 7]))
     results = [sweep_part(batch, PartTask("v", n, part)) for n, part in enumerate(pieces)]

@@ -64,7 +64,7 @@ class CompileSession:
                 sessions.clearActiveSession()
 
     def set_tables(self, schemas: Sequence[pa.Schema]) -> None:
-        """Let a query name empty tables `__place_0`, `__place_1` and so on, and no others."""
+        """Let a query name empty tables by the numbers of their places, and no others."""
         for number, schema in enumerate(schemas):
             self._add_table(number, schema)
         for number in [number for number in self._tables if number >= len(schemas)]:

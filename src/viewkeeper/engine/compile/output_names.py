@@ -47,7 +47,7 @@ def _name_error(analyzed: Any, index: int, message: str, hint: str) -> Definitio
 
 
 def _item_position(analyzed: Any, index: int) -> tuple[int, int] | None:
-    """Where a column stands in the select list, if the plan ends with one."""
+    """The place of a column in the select list, if the plan ends with one."""
     kind = str(analyzed.nodeName())
     if kind not in ("Project", "Aggregate"):
         return None

@@ -2,8 +2,8 @@
 
     compile_query(spark, "SELECT ... FROM __place_0 ...", tables) -> Graph
 
-The text is the user's own SELECT in which table i is called `__place_i`; places in errors are
-lines and columns of it. Everything that cannot be maintained exactly is refused here.
+The text is the user's own SELECT in which tables are called by the numbers of their places; places
+in errors are lines and columns of it. Everything that cannot be maintained exactly is refused here.
 """
 
 from __future__ import annotations

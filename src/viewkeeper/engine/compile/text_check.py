@@ -98,7 +98,7 @@ def _refuse_word(text: str, word: str, what: str, hint: str | None) -> Unsupport
 
 
 def _position_of(text: str, word: str) -> tuple[int | None, int | None]:
-    """Where a word first stands outside of quotes."""
+    """The first place of a word outside of quotes."""
     pattern = re.compile(rf"{QUOTED}|(?P<word>\b{re.escape(word)}\b)", re.IGNORECASE | re.DOTALL)
     for found in pattern.finditer(text):
         if found["word"]:
@@ -117,7 +117,7 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
 
 
 def check_moments(analyzed: Any, text: str) -> None:
-    """Refuse what reads the clock, the session or chance, wherever it stands in the plan."""
+    """Refuse what reads the clock, the session or chance, anywhere in the plan."""
     content = json.loads(analyzed.toJSON())
     for node in nodes_of_plan(content):
         kind = str(node["class"]).rpartition(".")[2].rstrip("$")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.errors import DefinitionError
 from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Graph, Relation, ViewDefinition
 from viewkeeper.view.graph import rename_relations
@@ -88,11 +89,14 @@ def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Bin
     behind = tuple(dict.fromkeys(s for parent in parents for s in own.sources_behind(parent)))
     graph = None
     if parsed.report is not None:
-        from viewkeeper.view.sql.bind import report_text
+        from viewkeeper.view.sql.bind import locate_error, report_text
 
         by_relation = {Relation(b.source, b.table): b for b in bound}
         tables = [by_relation[table.relation] for table in parsed.report.tables]
-        graph = own.compile_report(report_text(parsed), tables)
+        try:
+            graph = own.compile_report(report_text(parsed), tables)
+        except DefinitionError as error:
+            raise locate_error(parsed, error) from error
     return _bind_tables(parsed, bound, graph, behind)
 
 

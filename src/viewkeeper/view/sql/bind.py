@@ -281,6 +281,44 @@ def _connected_places(count: int, equalities: Iterable[Equality]) -> list[list[i
 
 def report_text(parsed: ParsedView) -> str:
     """The query of a report as Spark gets it, with tables called by the numbers of their places."""
+    return parsed.plain.replace_spans(parsed.body, _report_changes(parsed))
+
+
+def locate_error(parsed: ParsedView, error: DefinitionError) -> DefinitionError:
+    """An error whose place is one of `report_text`, with its place in the user's own text."""
+    message = error.message.partition(": ")[2] if error.line is not None else error.message
+    shown = report_text(parsed).split("\n")
+    if error.line is None or error.column is None or error.line > len(shown):
+        offset = parsed.body.start
+    else:
+        before = sum(len(line) + 1 for line in shown[: error.line - 1])
+        offset = _offset_in_text(parsed, before + error.column - 1)
+    line, column = parsed.sql.line_and_column(offset)
+    return type(error)(
+        parsed.sql.subject + message,
+        path=parsed.path,
+        line=line,
+        column=column,
+        detail=error.detail,
+        hint=error.hint,
+    )
+
+
+def _offset_in_text(parsed: ParsedView, offset: int) -> int:
+    """Where something is in the user's text that is at an offset of `report_text`."""
+    shift = parsed.body.start
+    for span, new in sorted(set(_report_changes(parsed))):
+        begin = span.start - shift
+        if offset < begin:
+            break
+        if offset < begin + len(new):
+            return span.start
+        shift += (span.end - span.start) - len(new)
+    return offset + shift
+
+
+def _report_changes(parsed: ParsedView) -> list[tuple[Span, str]]:
+    """The stretches of a report's text that Spark gets otherwise."""
     report = parsed.report
     assert report is not None, "a plain view is bound, not compiled"
     changes = [
@@ -294,7 +332,7 @@ def report_text(parsed: ParsedView) -> str:
         span, qualifier = leaf_span_of(column), qualifier_of(column)
         if span is not None and len(qualifier) > 1:
             changes.append((span, f"{quote_name(qualifier[-1])}.{quote_name(column.name)}"))
-    return parsed.plain.replace_spans(parsed.body, changes)
+    return changes
 
 
 def bind_report(

@@ -22,8 +22,8 @@ from viewkeeper.engine.compile.expressions.expression_translation import (
 from viewkeeper.engine.compile.plan.plan_tree import (
     NOWHERE,
     Attribute,
-    Operation,
     PlanExpression,
+    PlanOperation,
     attributes_of,
     substitute_columns,
 )
@@ -133,7 +133,7 @@ def columns_of_places(draft: CoreDraft) -> Columns:
 
 def equated_columns(expression: PlanExpression) -> tuple[Attribute, Attribute, bool] | None:
     """Two columns that a condition equates, and whether NULL is equal to NULL."""
-    if isinstance(expression, Operation) and expression.kind in EQUALITIES:
+    if isinstance(expression, PlanOperation) and expression.kind in EQUALITIES:
         left, right = expression.operands
         if isinstance(left, Attribute) and isinstance(right, Attribute):
             return left, right, EQUALITIES[expression.kind]
@@ -213,7 +213,7 @@ def _keyed_join(
 
 def _beyond_kernel(conjunct: PlanExpression) -> UnsupportedError:
     what = "a condition over both sides of an outer join, IN or EXISTS, with a function like this,"
-    java = conjunct.java if isinstance(conjunct, Operation) else NOWHERE
+    java = conjunct.java if isinstance(conjunct, PlanOperation) else NOWHERE
     return refuse(what, "compute its parts in a derived table on each side", java)
 
 

@@ -16,10 +16,10 @@ from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over
 from viewkeeper.engine.compile.expressions.expression_translation import certain_type_of
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
-    Operation,
     PlanAggregate,
     PlanExpression,
     PlanLiteral,
+    PlanOperation,
     attributes_of,
     walk_plan,
 )
@@ -54,7 +54,7 @@ HINTS = {
     "HyperLogLogPlusPlus": "count(DISTINCT ...) is exact",
     "ApproximatePercentile": "compute it when reading the view",
 }
-COUNT = Operation("AggregateExpression", ())
+COUNT = PlanOperation("AggregateExpression", ())
 ALIKE = frozenset({"Min", "Max", "BoolAnd", "BoolOr", "MinBy", "MaxBy"})
 """Functions for which DISTINCT changes nothing."""
 
@@ -80,14 +80,14 @@ def _calls_of(below: CoreDraft, plan: PlanAggregate) -> dict[PlanExpression, Agg
     found: dict[PlanExpression, AggregateCall] = {}
     for item in plan.items:
         for part in walk_plan(item.expression):
-            if isinstance(part, Operation) and part.kind == "AggregateExpression":
+            if isinstance(part, PlanOperation) and part.kind == "AggregateExpression":
                 found[part] = _call_of(below, part)
     return found
 
 
-def _call_of(below: CoreDraft, expression: Operation) -> AggregateCall:
+def _call_of(below: CoreDraft, expression: PlanOperation) -> AggregateCall:
     function, *conditions = expression.operands
-    assert isinstance(function, Operation)
+    assert isinstance(function, PlanOperation)
     name = FUNCTIONS.get(function.kind)
     if name is None:
         hint = HINTS.get(function.kind, "aggregate when reading the view")
@@ -149,7 +149,7 @@ def _replace_parts(
 ) -> PlanExpression:
     if expression in parts:
         return parts[expression]
-    if not isinstance(expression, Operation):
+    if not isinstance(expression, PlanOperation):
         return expression
     operands = tuple(_replace_parts(each, parts) for each in expression.operands)
     call = expression.call

@@ -26,12 +26,12 @@ from viewkeeper.engine.compile.drafts.core_draft import (
     reads_places,
 )
 from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft
-from viewkeeper.engine.compile.drafts.lifted_conditions import checks_in_kernel, lift_conditions
+from viewkeeper.engine.compile.drafts.lifted_conditions import is_decided_in_kernel, lift_conditions
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
-    Operation,
     PlanExpression,
+    PlanOperation,
     attributes_of,
     substitute_columns,
 )
@@ -166,8 +166,8 @@ def _compute_keys(
         one, other = sides
         left, mine = _with_column(graph, left, one)
         right, theirs = _with_column(graph, right, other)
-        assert isinstance(conjunct, Operation)
-        made = Operation(conjunct.kind, (mine, theirs), conjunct.facts, conjunct.java)
+        assert isinstance(conjunct, PlanOperation)
+        made = PlanOperation(conjunct.kind, (mine, theirs), conjunct.facts, conjunct.java)
         return left, right, [*conjuncts[:number], made, *conjuncts[number + 1 :]]
     return left, right, conjuncts
 
@@ -187,7 +187,7 @@ def _sides_of(
     left: CoreDraft, right: CoreDraft, conjunct: PlanExpression
 ) -> tuple[PlanExpression, PlanExpression] | None:
     """The operands of an equality between the two sides, the left one first."""
-    if not isinstance(conjunct, Operation) or conjunct.kind not in EQUALITIES:
+    if not isinstance(conjunct, PlanOperation) or conjunct.kind not in EQUALITIES:
         return None
     for one, other in (conjunct.operands, conjunct.operands[::-1]):
         mine, theirs = attributes_of(one), attributes_of(other)
@@ -224,12 +224,16 @@ def _drop_null_test(left: CoreDraft, right: CoreDraft, conjunct: PlanExpression)
     return equality
 
 
-def _null_aware_equality(conjunct: PlanExpression) -> Operation | None:
-    if not isinstance(conjunct, Operation) or conjunct.kind != "Or":
+def _null_aware_equality(conjunct: PlanExpression) -> PlanOperation | None:
+    if not isinstance(conjunct, PlanOperation) or conjunct.kind != "Or":
         return None
     for equality, test in (conjunct.operands, conjunct.operands[::-1]):
-        if isinstance(test, Operation) and test.kind == "IsNull" and test.operands == (equality,):
-            return equality if isinstance(equality, Operation) else None
+        if (
+            isinstance(test, PlanOperation)
+            and test.kind == "IsNull"
+            and test.operands == (equality,)
+        ):
+            return equality if isinstance(equality, PlanOperation) else None
     return None
 
 
@@ -242,7 +246,7 @@ def _as_one_place(
     shown = [right.shown[key] for key in needed if side.kind == "left" and key in side.needed]
     plain = all(isinstance(expression, Attribute) for expression in shown)
     taken = any(field.name == EXISTS for field in right.places[0].columns.values())
-    fine = plain and not (side.kind == "exists" and taken) and checks_in_kernel(graph, right)
+    fine = plain and not (side.kind == "exists" and taken) and is_decided_in_kernel(graph, right)
     if len(right.places) == 1 and fine:
         return right
     return graph.seal_draft(right, needed)

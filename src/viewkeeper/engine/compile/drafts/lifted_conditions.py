@@ -15,14 +15,14 @@ from viewkeeper.engine.compile.drafts.core_draft import CoreDraft, columns_of_pl
 from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
-    Operation,
     PlanExpression,
+    PlanOperation,
     attributes_of,
     substitute_columns,
 )
 
 
-def checks_in_kernel(graph: GraphDraft, draft: CoreDraft) -> bool:
+def is_decided_in_kernel(graph: GraphDraft, draft: CoreDraft) -> bool:
     """Whether the kernel evaluates all conditions of a draft."""
     columns = columns_of_places(draft)
     translate = graph.translator.translate_in_kernel
@@ -70,7 +70,7 @@ class _Lifting:
         for side, draft in enumerate((self._left, self._right)):
             if read <= draft.shown.keys():
                 return self._new_column(side, draft.compute_column(expression))
-        assert isinstance(expression, Operation), "a column is in the kernel's words"
+        assert isinstance(expression, PlanOperation), "a column is in the kernel's words"
         operands = tuple(self._lift_part(each) for each in expression.operands)
         return replace(expression, operands=operands, call=None)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from viewkeeper.engine.compile.expressions.spark_types import sql_type_of
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
-    Operation,
     PlanExpression,
     PlanLiteral,
+    PlanOperation,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse, refuse_expression
 from viewkeeper.errors import UnsupportedError
@@ -56,7 +56,7 @@ UNARY = {
     "KnownNotNull": "{}",
     "ExtractANSIIntervalDays": "CAST(extract(DAY FROM {}) AS INT)",
 }
-CALLS = {
+KERNEL_CALLS = {
     "Coalesce": "coalesce",
     "If": "if",
     "Greatest": "greatest",
@@ -80,14 +80,18 @@ CALLS = {
     "TruncDate": "trunc",
     "DateDiff": "datediff",
     "DateAdd": "date_add",
-    "DateSub": "date_sub",
     "AddMonths": "add_months",
     "Round": "round",
-    "BRound": "bround",
     "Abs": "abs",
     "StartsWith": "startswith",
     "EndsWith": "endswith",
     "Contains": "contains",
+}
+"""Functions that the kernel has a word for, spelled as in SQL, by the classes of Spark."""
+CALLS = {
+    **KERNEL_CALLS,
+    "DateSub": "date_sub",
+    "BRound": "bround",
     "WeekOfYear": "weekofyear",
     "DayOfWeek": "dayofweek",
     "DayOfYear": "dayofyear",
@@ -122,9 +126,6 @@ CALLS = {
     "SecondWithFraction": "second",
     "CreateArray": "array",
     "ArrayContains": "array_contains",
-    "CheckOverflow": "",
-    "PromotePrecision": "",
-    "KnownNullable": "",
 }
 SUFFIXES = {"byte": "Y", "short": "S", "integer": "", "long": "L", "float": "F", "double": "D"}
 TYPED = {"date": "DATE", "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ"}
@@ -145,10 +146,10 @@ class TextWriter:
                 return self.label_of(expression)
             case PlanLiteral():
                 return write_literal(expression)
-            case Operation():
+            case PlanOperation():
                 return self._write_replaced(expression)
 
-    def _write_replaced(self, operation: Operation) -> str:
+    def _write_replaced(self, operation: PlanOperation) -> str:
         try:
             return self._write_operation(operation)
         except UnsupportedError:
@@ -156,7 +157,7 @@ class TextWriter:
                 raise
             return self._write_operation(operation.call)
 
-    def _write_operation(self, operation: Operation) -> str:
+    def _write_operation(self, operation: PlanOperation) -> str:
         kind, facts = operation.kind, dict(operation.facts)
         parts = [self.write_expression(each) for each in operation.operands]
         if kind in BINARY and len(parts) == 2:
@@ -178,7 +179,7 @@ class TextWriter:
                 return f"{parts[0]}[{parts[1]}]"
         return f"{self._name_of(operation)}({', '.join(parts)})"
 
-    def _name_of(self, operation: Operation) -> str:
+    def _name_of(self, operation: PlanOperation) -> str:
         name = self.names.get(operation.kind) or CALLS.get(operation.kind)
         if name is None:
             raise refuse_expression(operation.kind, operation.java)
@@ -189,7 +190,7 @@ class TextWriter:
         return name
 
 
-def _write_cast(operation: Operation, part: str, facts: Mapping[str, object]) -> str:
+def _write_cast(operation: PlanOperation, part: str, facts: Mapping[str, object]) -> str:
     kind = sql_type_of(str(facts["dataType"]))
     if kind is None:
         raise refuse(f"a cast to {facts['dataType']}", None, operation.java)
@@ -197,7 +198,7 @@ def _write_cast(operation: Operation, part: str, facts: Mapping[str, object]) ->
 
 
 def _write_like(kind: str, parts: list[str], escape: str) -> str:
-    clause = "" if escape == "\\" else f" ESCAPE {_quoted(escape)}"
+    clause = "" if escape == "\\" else f" ESCAPE {_quote_text(escape)}"
     return f"({parts[0]} {kind.upper()} {parts[1]}{clause})"
 
 
@@ -220,7 +221,7 @@ def write_literal(literal: PlanLiteral) -> str:
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
     if kind == "string":
-        return _quoted(value)
+        return _quote_text(value)
     if kind == "boolean":
         return value.upper()
     if kind in SUFFIXES:
@@ -270,5 +271,5 @@ def _write_interval(literal: PlanLiteral) -> str:
     return f"INTERVAL '{sign}{days} {hours:02}:{minutes:02}:{seconds}' DAY TO SECOND"
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

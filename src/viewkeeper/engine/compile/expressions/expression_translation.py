@@ -18,15 +18,15 @@ from typing import Literal as OneOf
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from viewkeeper.engine.compile.expressions.expression_text import TextWriter
+from viewkeeper.engine.compile.expressions.expression_text import KERNEL_CALLS, TextWriter
 from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of
-from viewkeeper.engine.compile.expressions.text_comparison import analyse_text, same_tree
+from viewkeeper.engine.compile.expressions.text_comparison import analyse_text, is_same_tree
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
-    Operation,
     PlanExpression,
     PlanLiteral,
+    PlanOperation,
     attributes_of,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse
@@ -65,42 +65,14 @@ COMPARISONS: dict[str, OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]] = {
 }
 ARITHMETIC: dict[str, OneOf["+", "-", "*"]] = {"Add": "+", "Subtract": "-", "Multiply": "*"}
 WORDS = {
-    "Coalesce": "coalesce",
-    "If": "if",
+    **KERNEL_CALLS,
     "CaseWhen": "case",
-    "Greatest": "greatest",
-    "Least": "least",
     "In": "in",
     "Like": "like",
-    "Substring": "substring",
-    "Upper": "upper",
-    "Lower": "lower",
-    "StringTrim": "trim",
-    "StringTrimLeft": "ltrim",
-    "StringTrimRight": "rtrim",
-    "Concat": "concat",
-    "Length": "length",
-    "Year": "year",
-    "Month": "month",
-    "DayOfMonth": "day",
-    "Quarter": "quarter",
-    "Hour": "hour",
-    "Minute": "minute",
-    "Second": "second",
-    "TruncTimestamp": "date_trunc",
-    "TruncDate": "trunc",
-    "DateDiff": "datediff",
-    "DateAdd": "date_add",
-    "AddMonths": "add_months",
-    "Round": "round",
-    "Abs": "abs",
     "Remainder": "remainder",
     "UnaryMinus": "negate",
     "Divide": "divide",
     "Cast": "cast",
-    "StartsWith": "startswith",
-    "EndsWith": "endswith",
-    "Contains": "contains",
 }
 SAFE_FACTS = frozenset(
     {
@@ -149,7 +121,7 @@ class Translator:
         text = writer.write_expression(expression)
         types = {quote_name(c.label): spark_type_of(c.type) for c in read.values()}
         again = analyse_text(self._session, text, types)
-        if not same_tree(expression, again, labels):
+        if not is_same_tree(expression, again, labels):
             raise refuse(
                 "an expression that cannot be written for Spark again", None, _java_of(expression)
             )
@@ -162,7 +134,7 @@ def plain_type_of(expression: PlanExpression) -> pa.DataType | None:
     match expression:
         case Attribute() | PlanLiteral():
             return arrow_type_of(expression.type)
-        case Operation():
+        case PlanOperation():
             return arrow_type_of(expression.java.type_text)
 
 
@@ -170,7 +142,7 @@ def _needed_type(expression: PlanExpression) -> pa.DataType:
     kind = plain_type_of(expression)
     if kind is None:
         java = _java_of(expression)
-        text = expression.type if not isinstance(expression, Operation) else java.type_text
+        text = expression.type if not isinstance(expression, PlanOperation) else java.type_text
         if text == "void":
             raise refuse("a NULL without a type", "give it one, like CAST(NULL AS STRING)", java)
         raise refuse(f"a value of type {text}", "cast it to a type that a table has", java)
@@ -187,11 +159,11 @@ def _in_kernel(expression: PlanExpression, columns: Columns) -> Expression:
             return columns[expression.id]
         case PlanLiteral():
             return _literal_of(expression)
-        case Operation():
+        case PlanOperation():
             return _operation_in_kernel(expression, columns)
 
 
-def _operation_in_kernel(operation: Operation, columns: Columns) -> Expression:
+def _operation_in_kernel(operation: PlanOperation, columns: Columns) -> Expression:
     if not attributes_of(operation):
         return _computed_literal(operation)
     facts = dict(operation.facts)
@@ -239,7 +211,7 @@ def _comparison_of(
 
 
 def _arithmetic_of(
-    operator: OneOf["+", "-", "*"], operation: Operation, left: Expression, right: Expression
+    operator: OneOf["+", "-", "*"], operation: PlanOperation, left: Expression, right: Expression
 ) -> Arithmetic:
     one, other, result = certain_type_of(left), certain_type_of(right), plain_type_of(operation)
     wanted: pa.DataType | None = None
@@ -252,7 +224,7 @@ def _arithmetic_of(
     return Arithmetic(operator, left, right, wanted)
 
 
-def _add_months(operation: Operation, columns: Columns) -> Expression:
+def _add_months(operation: PlanOperation, columns: Columns) -> Expression:
     start, interval = operation.operands
     if not isinstance(interval, PlanLiteral) or interval.value is None:
         raise _LeftToSpark
@@ -260,7 +232,7 @@ def _add_months(operation: Operation, columns: Columns) -> Expression:
     return _checked_call(Call("add_months", (_in_kernel(start, columns), months), pa.date32()))
 
 
-def _word_of(operation: Operation, parts: tuple[Expression, ...]) -> Expression:
+def _word_of(operation: PlanOperation, parts: tuple[Expression, ...]) -> Expression:
     word, result = WORDS.get(operation.kind), plain_type_of(operation)
     if word is None or result is None:
         raise _LeftToSpark
@@ -331,7 +303,7 @@ def _moment_of(text: str, kind: pa.DataType) -> Scalar:
 EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def _computed_literal(operation: Operation) -> Literal:
+def _computed_literal(operation: PlanOperation) -> Literal:
     """What an expression without columns is, as Spark computes it."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException

@@ -14,9 +14,9 @@ from viewkeeper.engine.compile.plan.plan_reader import read_expression
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
-    Operation,
     PlanExpression,
     PlanLiteral,
+    PlanOperation,
 )
 
 RULES = ("BooleanSimplification", "SimplifyCasts")
@@ -24,7 +24,9 @@ RULES = ("BooleanSimplification", "SimplifyCasts")
 NO_CALL = ["CheckOverflow", "PromotePrecision", "KnownNullable", "KnownNotNull"]
 
 
-def same_tree(expression: PlanExpression, again: PlanExpression, labels: Mapping[int, str]) -> bool:
+def is_same_tree(
+    expression: PlanExpression, again: PlanExpression, labels: Mapping[int, str]
+) -> bool:
     """Whether two expressions mean the same, columns compared by their labels."""
     expression, again = _plain(expression), _plain(again)
     match expression, again:
@@ -32,20 +34,20 @@ def same_tree(expression: PlanExpression, again: PlanExpression, labels: Mapping
             return labels[expression.id] == again.name
         case PlanLiteral(), PlanLiteral():
             return expression == again
-        case Operation(), Operation():
+        case PlanOperation(), PlanOperation():
             alike = (expression.kind, expression.facts) == (again.kind, again.facts)
             pairs = zip(expression.operands, again.operands, strict=False)
             return (
                 alike
                 and len(expression.operands) == len(again.operands)
-                and all(same_tree(one, other, labels) for one, other in pairs)
+                and all(is_same_tree(one, other, labels) for one, other in pairs)
             )
     return False
 
 
 def _plain(expression: PlanExpression) -> PlanExpression:
     """A NULL of a type is a constant, however it is written."""
-    if not isinstance(expression, Operation):
+    if not isinstance(expression, PlanOperation):
         return expression
     if expression.kind in NO_CALL:
         return _plain(expression.operands[0])

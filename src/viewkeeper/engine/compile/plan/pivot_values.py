@@ -17,10 +17,10 @@ from typing import Any
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
-    Operation,
     PlanExpression,
     PlanItem,
     PlanLiteral,
+    PlanOperation,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse
 
@@ -54,7 +54,7 @@ class PivotArrays:
 
     def take_places(self, expression: PlanExpression) -> PlanExpression:
         """The expression with places of arrays as columns."""
-        if not self._places or not isinstance(expression, Operation):
+        if not self._places or not isinstance(expression, PlanOperation):
             return expression
         if (place := _place_of(expression, self._places)) is not None:
             return place
@@ -62,16 +62,16 @@ class PivotArrays:
         return replace(expression, operands=operands)
 
 
-def _pivot_of(expression: PlanExpression) -> Operation | None:
-    if isinstance(expression, Operation) and expression.kind == "AggregateExpression":
+def _pivot_of(expression: PlanExpression) -> PlanOperation | None:
+    if isinstance(expression, PlanOperation) and expression.kind == "AggregateExpression":
         function = expression.operands[0]
-        if isinstance(function, Operation) and function.kind == "PivotFirst":
+        if isinstance(function, PlanOperation) and function.kind == "PivotFirst":
             return function
     return None
 
 
 def _place_of(
-    expression: Operation, arrays: Mapping[int, tuple[Attribute, ...]]
+    expression: PlanOperation, arrays: Mapping[int, tuple[Attribute, ...]]
 ) -> Attribute | None:
     if expression.kind != "GetArrayItem":
         return None
@@ -81,16 +81,16 @@ def _place_of(
     return arrays[array.id][int(str(index.value))] if array.id in arrays else None
 
 
-def _calls_of(pivot: Operation) -> list[Operation]:
+def _calls_of(pivot: PlanOperation) -> list[PlanOperation]:
     column, value = pivot.operands
     type_of_value = pivot.java.part(lambda node: node.valueColumn())
     values = pivot.java.get_node().pivotColumnValues()
     calls = []
     for index in range(values.size()):
         literal = _literal_of(values.apply(index), column, pivot.java)
-        mine = Operation("EqualNullSafe", (column, literal), (("left", 0), ("right", 1)))
-        largest = Operation("Max", (value,), (("child", 0),), type_of_value)
-        calls.append(Operation("AggregateExpression", (largest, mine), CALL_FACTS))
+        mine = PlanOperation("EqualNullSafe", (column, literal), (("left", 0), ("right", 1)))
+        largest = PlanOperation("Max", (value,), (("child", 0),), type_of_value)
+        calls.append(PlanOperation("AggregateExpression", (largest, mine), CALL_FACTS))
     return calls
 
 

@@ -20,7 +20,6 @@ from viewkeeper.engine.compile.plan.pivot_values import PivotArrays
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
-    Operation,
     PlanAggregate,
     PlanBagOperation,
     PlanConstant,
@@ -31,6 +30,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanJoin,
     PlanLeaf,
     PlanLiteral,
+    PlanOperation,
     PlanOperator,
     PlanProject,
     PlanUnion,
@@ -267,26 +267,26 @@ def _take_expression(nodes: list[Fields], at: int, java: JavaNode) -> tuple[Plan
         operands.append(operand)
     if "replacement" in fields:
         return _replaced_call(fields, operands[0], java), end
-    return Operation(kind, tuple(operands), _facts_of(fields, java), java), end
+    return PlanOperation(kind, tuple(operands), _facts_of(fields, java), java), end
 
 
 def _replaced_call(fields: Fields, replacement: PlanExpression, java: JavaNode) -> PlanExpression:
     """What Spark puts in the place of a call such as NULLIF: only that was coerced."""
     kind = _class_of(fields)
-    if kind in TRYING and isinstance(replacement, Operation):
+    if kind in TRYING and isinstance(replacement, PlanOperation):
         # Only the class says that errors are tolerated.
         inner = replacement.operands[0] if replacement.kind == "TryEval" else replacement
-        assert isinstance(inner, Operation)
-        return Operation(kind, inner.operands, (), java)
-    if not isinstance(replacement, Operation):
+        assert isinstance(inner, PlanOperation)
+        return PlanOperation(kind, inner.operands, (), java)
+    if not isinstance(replacement, PlanOperation):
         return replacement
     spelled = [
         read_expression(value, _field_of(java, name))
         for name, value in fields.items()
         if _is_expression_list(value)
     ]
-    call = Operation(kind, tuple(spelled), (), java)
-    return Operation(
+    call = PlanOperation(kind, tuple(spelled), (), java)
+    return PlanOperation(
         replacement.kind, replacement.operands, replacement.facts, replacement.java, call
     )
 

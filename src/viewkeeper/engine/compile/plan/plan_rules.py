@@ -1,10 +1,10 @@
 """The rules of Spark's optimizer that a plan is rewritten by, and no others.
 
-`optimizedPlan` would do too much: it rewrites distinct aggregates, folds empty relations away and
-puts the time into the text. So single rule objects are applied to the analyzed plan, in three
-loops: first everything that removes names, inlines CTEs and turns subqueries into joins; then set
-operations; then what tidies up. Nothing else can happen, and the rules of a newer Spark do not come
-in by themselves.
+Spark's own optimized plan would do too much: it rewrites distinct aggregates, folds empty relations
+away and puts the time into the text. So single rule objects are applied to the analyzed plan, in
+three loops: first everything that removes names, inlines CTEs and turns subqueries into joins; then
+set operations; then what tidies up. Nothing else can happen, and the rules of a newer Spark do not
+come in by themselves.
 
 The order is part of the meaning: whether `x IN (...)` has two values or three depends on which
 simplifications ran before it is rewritten.

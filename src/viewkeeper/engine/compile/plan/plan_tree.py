@@ -73,7 +73,7 @@ class PlanLiteral:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PlanOperation:
     """An expression with operands. `facts` are its other settings, by name.
 
     `call` is how the user may have spelled it where Spark replaced a call by something else: the
@@ -84,10 +84,10 @@ class Operation:
     operands: tuple[PlanExpression, ...]
     facts: tuple[tuple[str, str | int | bool], ...] = ()
     java: JavaNode = field(default=NOWHERE, compare=False)
-    call: Operation | None = field(default=None, compare=False)
+    call: PlanOperation | None = field(default=None, compare=False)
 
 
-PlanExpression = Attribute | PlanLiteral | Operation
+PlanExpression = Attribute | PlanLiteral | PlanOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ PlanOperator = (
 def walk_plan(expression: PlanExpression) -> Iterator[PlanExpression]:
     """The expression and everything in it."""
     yield expression
-    if isinstance(expression, Operation):
+    if isinstance(expression, PlanOperation):
         for operand in expression.operands:
             yield from walk_plan(operand)
 
@@ -243,19 +243,19 @@ def substitute_columns(
             return shown.get(expression.id, expression)
         case PlanLiteral():
             return expression
-        case Operation():
+        case PlanOperation():
             operands = tuple(substitute_columns(each, shown) for each in expression.operands)
             call = expression.call
             if call is not None:
                 spelled = tuple(substitute_columns(each, shown) for each in call.operands)
-                call = Operation(call.kind, spelled, call.facts, call.java)
-            return Operation(expression.kind, operands, expression.facts, expression.java, call)
+                call = PlanOperation(call.kind, spelled, call.facts, call.java)
+            return PlanOperation(expression.kind, operands, expression.facts, expression.java, call)
 
 
 def split_conjuncts(expression: PlanExpression | None) -> list[PlanExpression]:
     """The operands of a conjunction."""
     if expression is None:
         return []
-    if isinstance(expression, Operation) and expression.kind == "And":
+    if isinstance(expression, PlanOperation) and expression.kind == "And":
         return [part for operand in expression.operands for part in split_conjuncts(operand)]
     return [expression]
