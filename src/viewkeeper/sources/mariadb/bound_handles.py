@@ -21,7 +21,6 @@ from viewkeeper.sources.mariadb.schema import MariadbTable
 from viewkeeper.sources.tables.column_type import ColumnRefusal, TableColumns
 from viewkeeper.sources.tables.description import split_columns
 from viewkeeper.sources.tables.shape_changes import ShapeChange, report_changes
-from viewkeeper.sources.tables.shape_history import current_columns_of
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 from viewkeeper.updates.source_protocol import CurrentNames
 
@@ -87,7 +86,11 @@ def current_form_of(
     table = spell_table_name(handle, shape.database, shape.name, database)
     if named is None:
         return CurrentNames(table, {name: name for name in columns})
-    return CurrentNames(table, current_columns_of(named, shape.table_shape()))
+    # A handle may have two names for one column: that of before a rename, and the new one.
+    now = {name: shape.column_by_id(id) for name, id in named.columns.items()}
+    return CurrentNames(
+        table, {name: column.name for name, column in now.items() if column is not None}
+    )
 
 
 def spell_table_name(handle: str, database: str, name: str, own: str) -> str:
@@ -152,9 +155,16 @@ def schema_changes_of(
         each
         for one in changes
         for handle, named in names.handles_of(one.table).items()
-        for each in report_changes(handle, named, [_spell_change(one.change, handle, database)])
+        for each in report_changes(
+            handle, _first_names(named), [_spell_change(one.change, handle, database)]
+        )
     )
     return tuple(dict.fromkeys(reported))
+
+
+def _first_names(named: HandleTarget) -> HandleTarget:
+    """What a handle stands for; a column that it has two names for is reported by the first."""
+    return replace(named, columns=dict(reversed(list(named.columns.items()))))
 
 
 def _spell_change(change: ShapeChange, handle: str, database: str) -> ShapeChange:
