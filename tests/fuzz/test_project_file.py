@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.fuzz.mutation import fuzz
 from viewkeeper.engine.settings.project_file import read_settings
 from viewkeeper.errors import ProjectError
@@ -82,3 +84,12 @@ def test_damaged_project_file(scratch: Path) -> None:
     for good in (FULL, SMALL):
         read(good.encode())
     fuzz(read, [FULL.encode(), SMALL.encode()], inputs=2000, words=WORDS)
+
+
+@pytest.mark.parametrize("key", ["~", "&ath", "7", "1.5", "true", "2024-01-31"])
+def test_an_option_that_is_no_text_is_unknown(scratch: Path, key: str) -> None:
+    """The nearest option was looked for to a text that was none."""
+    file = scratch / "viewkeeper.yml"
+    file.write_text(f"{SMALL}    {key}: crm.db\n")
+    with pytest.raises(ProjectError, match='source "crm": unknown option'):
+        read_settings(file)

@@ -98,7 +98,7 @@ def check_options(settings: SourceSettings, known: Iterable[Option]) -> None:
                 f'source "{settings.name}": unknown option "{name}"',
                 hint=(
                     f"options of {settings.kind}: "
-                    f"{', '.join(options)}{suggest_nearest(name, options)}"
+                    f"{', '.join(options)}{suggest_nearest(str(name), options)}"
                 ),
             )
     for option in options.values():
