@@ -139,17 +139,20 @@ def make_reader(
     shapes = LoggedShapes({"t": shape_of_table(since)})
     watch = ShapeWatch(shapes, recorded.start, {"t": tuple(_COLUMNS)})
 
+    log: list[Sequence[bytes]] = [()]
+
+    def begin(_server: MariadbServer, _id: int, position: int, **_: bool) -> Replay:
+        return Replay(log[0], recorded.start, position)
+
+    def event_after(_server: MariadbServer, _id: int, start: int) -> BinlogEvent | None:
+        return next(Replay(log[0], recorded.start, start).read_events(), None)
+
+    patch.setattr("viewkeeper.sources.mariadb.binlog.stream.BinlogReader", begin)
+    patch.setattr("viewkeeper.sources.mariadb.binlog.stream.read_event_after", event_after)
+
     def read(packets: Sequence[bytes]) -> Counter[Row]:
+        log[0] = packets
         spool = Spool(folder)
-
-        def begin(_server: MariadbServer, _id: int, position: int, **_: bool) -> Replay:
-            return Replay(packets, recorded.start, position)
-
-        def event_after(_server: MariadbServer, _id: int, start: int) -> BinlogEvent | None:
-            return next(Replay(packets, recorded.start, start).read_events(), None)
-
-        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.BinlogReader", begin)
-        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.read_event_after", event_after)
         stream = BinlogStream(StreamPlan(server, watch, recorded.start, 1, folder), spool)
         try:
             stream.advance_to(_END)
