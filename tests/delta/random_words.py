@@ -139,15 +139,13 @@ Way = Callable[[int], Expression]
 
 
 def _ways(grower: Grower, kind: pa.DataType) -> list[Way]:
-    call, literal, cast = grower.call, grower.with_literal, grower.cast
-    text = {pattern: Literal(pattern, TEXT) for pattern in ("%a%", "_b%", "a", "MONTH", "WEEK")}
-    two, quotient = Literal(2, INT), divide_type(DECIMAL, DECIMAL)
-    ways: dict[pa.DataType, list[Way]] = {
-        BOOL: [
-            *(grower.comparison(), grower.comparison(), grower.condition(), grower.membership()),
-            *(literal("like", BOOL, TEXT, text["%a%"]), literal("like", BOOL, TEXT, text["_b%"])),
-            *(call(name, BOOL, TEXT, TEXT) for name in ("startswith", "endswith", "contains")),
-        ],
+    return (_number_ways(grower) | _other_ways(grower))[kind]
+
+
+def _number_ways(grower: Grower) -> dict[pa.DataType, list[Way]]:
+    call, cast = grower.call, grower.cast
+    quotient, rounded = divide_type(DECIMAL, DECIMAL), round_type(DECIMAL, 1)
+    return {
         INT: [
             *(grower.arithmetic(INT), call("remainder", INT, INT, INT), call("abs", INT, INT)),
             *(
@@ -171,6 +169,27 @@ def _ways(grower: Grower, kind: pa.DataType) -> list[Way]:
             *(grower.arithmetic(DOUBLE), call("divide", DOUBLE, DOUBLE, DOUBLE)),
             *(call("remainder", DOUBLE, DOUBLE, DOUBLE), cast(DOUBLE, INT, LONG, DECIMAL)),
         ],
+        DECIMAL: [
+            *(call("negate", DECIMAL, DECIMAL), call("abs", DECIMAL, DECIMAL)),
+            *(cast(DECIMAL, INT, LONG), nested(grower, "divide", quotient)),
+            nested(grower, "remainder", remainder_type(DECIMAL, DECIMAL)),
+            lambda below: to_decimal(
+                Call("round", (grower.grow(DECIMAL, below), Literal(1, INT)), rounded)
+            ),
+        ],
+    }
+
+
+def _other_ways(grower: Grower) -> dict[pa.DataType, list[Way]]:
+    call, literal, cast = grower.call, grower.with_literal, grower.cast
+    text = {pattern: Literal(pattern, TEXT) for pattern in ("%a%", "_b%", "MONTH", "WEEK")}
+    two = Literal(2, INT)
+    return {
+        BOOL: [
+            *(grower.comparison(), grower.comparison(), grower.condition(), grower.membership()),
+            *(literal("like", BOOL, TEXT, text["%a%"]), literal("like", BOOL, TEXT, text["_b%"])),
+            *(call(name, BOOL, TEXT, TEXT) for name in ("startswith", "endswith", "contains")),
+        ],
         TEXT: [
             *(call(name, TEXT, TEXT) for name in ("upper", "lower", "trim", "ltrim", "rtrim")),
             *(call("concat", TEXT, TEXT, TEXT), call("substring", TEXT, TEXT, INT, INT)),
@@ -185,18 +204,7 @@ def _ways(grower: Grower, kind: pa.DataType) -> list[Way]:
             lambda below: Call("date_trunc", (text["WEEK"], grower.grow(INSTANT, below)), INSTANT),
             lambda below: Call("date_trunc", (text["MONTH"], grower.leaf(INSTANT)), INSTANT),
         ],
-        DECIMAL: [
-            *(call("negate", DECIMAL, DECIMAL), call("abs", DECIMAL, DECIMAL)),
-            *(cast(DECIMAL, INT, LONG), nested(grower, "divide", quotient)),
-            nested(grower, "remainder", remainder_type(DECIMAL, DECIMAL)),
-            lambda below: to_decimal(
-                Call(
-                    "round", (grower.grow(DECIMAL, below), Literal(1, INT)), round_type(DECIMAL, 1)
-                )
-            ),
-        ],
     }
-    return ways[kind]
 
 
 def nested(grower: Grower, function: str, kind: pa.DataType) -> Way:

@@ -173,12 +173,12 @@ class WordReader:
         return word_calls.choice_call(type(node).__name__.lower(), values)
 
     def _read_date_trunc(self, node: exp.Expr) -> Expression | None:
-        if not _has_only(node, "this", "unit") or not are_units_plain(self.text):
+        if not _has_only(node, "this", "unit") or not has_plain_units(self.text):
             return None
         return word_calls.date_trunc_call(node.args["unit"].name, self.translate(node.this))
 
     def _read_trunc(self, node: exp.Expr) -> Expression | None:
-        if not _has_only(node, "this", "unit") or not are_units_plain(self.text):
+        if not _has_only(node, "this", "unit") or not has_plain_units(self.text):
             return None
         unit = Literal(node.args["unit"].name, STRING)
         return word_calls.make_call("trunc", [self.translate(node.this), unit])
@@ -286,10 +286,10 @@ def _literal_days(node: exp.Expr) -> int | None:
     return None
 
 
-def are_units_plain(text: str) -> bool:
+def has_plain_units(text: str) -> bool:
     """Whether every unit of TRUNC and DATE_TRUNC is a literal that Spark knows as it is written.
 
-    >>> are_units_plain("trunc(d, 'MM')"), are_units_plain("date_trunc('y', t)")
+    >>> has_plain_units("trunc(d, 'MM')"), has_plain_units("date_trunc('y', t)")
     (True, False)
     """
     for found in _TRUNC.finditer(text):
