@@ -70,7 +70,9 @@ def join_inner(
 
 def _check_apart(left: CoreDraft, right: CoreDraft) -> None:
     """Columns are known by ids that Spark gives; one on both sides would be ambiguous."""
-    assert not left.keys & right.keys, "both sides of a join have a column"
+    if left.keys & right.keys:
+        hint = "make the query that is read twice a view of its own"
+        raise refuse("a query that is read twice and whose columns Spark does not tell apart", hint)
 
 
 def _part_from_pads(
