@@ -20,6 +20,8 @@ from pathlib import Path
 from tests.fuzz.figures import DONE, FuzzFigures
 
 ROOT = Path(__file__).parent.parent.parent
+SAID = "said.txt"
+"""Inputs are long; whole ones are in a file."""
 
 
 def fuzz_isolated(module: str, scratch: Path, kept: Path) -> None:
@@ -32,8 +34,10 @@ def fuzz_isolated(module: str, scratch: Path, kept: Path) -> None:
     )
     if ended.returncode != 0:
         shutil.copytree(scratch, kept, dirs_exist_ok=True, symlinks=True)
-        message = f"ended with {ended.returncode}; the input is in {kept}\n{ended.stderr[-8000:]}"
-        raise AssertionError(message)
+        (kept / SAID).write_text(ended.stderr)
+        said = "\n".join(line[:500] for line in ended.stderr.splitlines()[-50:])
+        message = f"ended with {ended.returncode}; its files and all that it said are in {kept}"
+        raise AssertionError(f"{message}\n{said}")
     DONE.extend(FuzzFigures(**json.loads(line)) for line in ended.stdout.splitlines())
 
 

@@ -5,7 +5,8 @@ flips, cuts, repeats, numbers at the edges of their types, pieces of other input
 to the reader. What must hold for every input:
 
 1. The reader returns, or raises a `ViewkeeperError`. Anything else is a defect of ours.
-2. It ends: no input takes longer than `SECONDS`, which is far above what any should take.
+2. It ends: no input takes more than `SECONDS` of the processor, or waits for `WAITING`; both are
+   far above what any should take.
 3. Memory does not grow beyond `GROWTH` at any time, whatever lengths an input claims, and all but
    `KEPT` is given back.
 
@@ -30,6 +31,7 @@ from tests.fuzz.figures import DONE, Meter
 from viewkeeper.errors import ViewkeeperError
 
 SECONDS = 30
+WAITING = 600
 GROWTH = 512 << 20
 KEPT = 64 << 20
 DEFECTS = 20
@@ -97,7 +99,7 @@ class Defects:
             place = _place_of(error)
             message = f"{type(error).__name__} ({error}) is no error of ours; input: {data!r}"
             self._found.setdefault(place, f"{place}: {message}")
-            if isinstance(error, TimeoutError) or len(self._found) == DEFECTS:
+            if isinstance(error, HangError) or len(self._found) == DEFECTS:
                 raise AssertionError("\n".join(self._found.values())) from error
 
     def check(self) -> None:
@@ -175,23 +177,32 @@ def _damage(
             data[at : at + length] = other[start : start + length]
 
 
+class HangError(BaseException):
+    """An input takes too long. No Exception, so that no reader takes it for a damaged file."""
+
+
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Interrupt what takes longer, wherever it is in Python code.
+    """Interrupt what takes more of the processor's time, or waits for much longer.
 
-    What loops in native code notices nothing; after twice as much of the processor's time the
-    system ends the process (SIGPROF).
+    The time of a clock would blame an input for a busy machine. What loops in native code notices
+    nothing; after twice as much the system ends the process (SIGVTALRM).
     """
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"no end after {seconds} s")
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        took = f"{seconds} s of the processor" if number == signal.SIGPROF else f"{WAITING} s"
+        raise HangError(f"no end after {took}")
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    signal.setitimer(signal.ITIMER_PROF, 2 * seconds)
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGPROF, signal.SIGALRM)
+    }
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 2 * seconds)
+    signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_VIRTUAL, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -112,7 +112,7 @@ def test_our_tables_written_to_by_others(path: Path, scratch: Path) -> None:
         ask_source(copy, choose_steps(data, STEPS, 3))
 
     pairs = itertools.product(range(len(places)), range(len(ODD)))
-    fuzz(read, [bytes(pair) for pair in pairs], inputs=500)
+    fuzz(read, [bytes(pair) for pair in pairs], inputs=200)
 
 
 def put_database(folder: Path, data: bytes) -> Path:

@@ -73,7 +73,7 @@ def test_a_sealed_file(root: Path, scratch: Path, kind: str) -> None:
         path.write_bytes(data)
         return read(path)
 
-    fuzz(reading, [(root / name).read_bytes()], inputs=2000)
+    fuzz(reading, [(root / name).read_bytes()], inputs=1000)
 
 
 @readers
@@ -88,7 +88,7 @@ def test_the_body_behind_a_right_checksum(root: Path, scratch: Path, kind: str) 
         return read(path)
 
     assert seal_body(kind, 1)
-    fuzz(reading, [body], inputs=2000, words=[b"null", b"true", b"{}", b"[]", b"-1", b'""'])
+    fuzz(reading, [body], inputs=1000, words=[b"null", b"true", b"{}", b"[]", b"-1", b'""'])
 
 
 def test_a_data_file_of_a_view_gives_its_rows_or_an_error(
@@ -136,5 +136,5 @@ def fuzz_log(root: Path, pattern: str, label: str) -> None:
         if files_of(folder, view) != files:
             assert bag(read_state(root, view)) == expected, "wrong rows, silently"
 
-    fuzz(reading, [good], inputs=2000, label=label)
+    fuzz(reading, [good], inputs=1000, label=label)
     path.write_bytes(good)
