@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
@@ -53,11 +54,16 @@ class TpchDatabases:
 
     def _connect(self) -> None:
         self._open["sales"] = psycopg.connect(self._postgres.url_of())
-        with pymysql.connect(host="127.0.0.1", port=self._mariadb.port, user="root") as server:
-            server.cursor().execute("CREATE DATABASE people")
-        self._open["people"] = pymysql.connect(
-            host="127.0.0.1", port=self._mariadb.port, user="root", database="people"
+        address = urlsplit(self._mariadb.url_of())
+        people = pymysql.connect(
+            host=address.hostname,
+            port=self._mariadb.port,
+            user=address.username,
+            password=address.password or "",
         )
+        people.cursor().execute("CREATE DATABASE people")
+        people.select_db("people")
+        self._open["people"] = people
         self._open["stock"] = sqlite3.connect(self._sqlite)
         self._open["stock"].execute("PRAGMA journal_mode = wal")
         for source in SOURCES:
@@ -96,7 +102,12 @@ class TpchDatabases:
         self._run_all(table.source, [(statement, ()) for statement in statements])
         values = [tuple(row) for row in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
         cursor = self._open[table.source].cursor()
-        cursor.executemany(self._insert_text(table), [self._stored(table, v) for v in values])
+        if table.source == "sales":
+            with cursor.copy(f"COPY {table.name} FROM STDIN") as copy:
+                for row in values:
+                    copy.write_row(row)
+        else:
+            cursor.executemany(self._insert_text(table), [self._stored(table, v) for v in values])
         self._open[table.source].commit()
         self.history.add_first(table, values)
 
