@@ -27,7 +27,7 @@ from viewkeeper.engine.group.lookout_choice import make_lookout
 from viewkeeper.engine.load.loader import PROGRESS_SECONDS, Loader
 from viewkeeper.engine.plan_runner import PlanRunner
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
-from viewkeeper.engine.views.edited_sql import take_edits
+from viewkeeper.engine.views.edited_sql import take_edits, write_first_versions
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.warehouse.metadata.head import owner_of
@@ -121,6 +121,7 @@ class Maintainer:
             )
         if gone or again or stopped:
             self.store.commit([*gone, *again, *stopped])
+        write_first_versions(self.store, self._catalogue)
         self._plans.clear_archive()
 
     # -- looking -------------------------------------------------------------------------------

@@ -30,6 +30,17 @@ from viewkeeper.warehouse.metadata.record import Redefine
 from viewkeeper.warehouse.store import Store
 
 
+def write_first_versions(store: Store, catalogue: ViewCatalogue) -> None:
+    """Give views that were stored before definitions had versions the one that they have now."""
+    changes = [
+        _same_rows(stored, catalogue, binding, store.now(), ())
+        for name, stored in store.head.views.items()
+        if not stored.versions and (binding := catalogue.bindings.get(name)) is not None
+    ]
+    if changes:
+        store.commit(changes)
+
+
 def _same_rows(
     stored: ViewHead, catalogue: ViewCatalogue, binding: Binding, at: float, causes: tuple[str, ...]
 ) -> Redefine:
