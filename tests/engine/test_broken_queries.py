@@ -18,6 +18,7 @@ import viewkeeper
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.batch.batch_runner import BatchRunner
 from viewkeeper.engine.capture.lookout import LocalLookout
+from viewkeeper.engine.evolution.pending_decisions import PendingDecisions
 from viewkeeper.engine.evolution.schema_decision import SchemaDecider
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.load.load_job import load_view
@@ -242,12 +243,12 @@ def test_what_a_killed_run_had_decided_is_decided_again(
         project.refresh()
     shop.execute("shop", "UPDATE orders SET customer_id = 1 WHERE id = 3")
     rename(shop)
-    for method in ("_redefine_view", "_forget_view"):
+    for part, method in ((ViewAdapter, "_redefine_view"), (PendingDecisions, "forget_view")):
         with (
             viewkeeper.open(shop.folder, spark=spark) as project,
             monkeypatch.context() as patch,
         ):
-            once(patch, ViewAdapter, method, die)
+            once(patch, part, method, die)
             with pytest.raises(Killed):
                 project.refresh()
     with viewkeeper.open(shop.folder, spark=spark) as project:
