@@ -18,13 +18,9 @@ from viewkeeper.engine.algorithms.algorithm_runner import (
 )
 from viewkeeper.engine.batch.barrier import barrier_of
 from viewkeeper.engine.batch.barrier_commit import BarrierCrossing
-from viewkeeper.engine.batch.batch_runner import (
-    BatchOutcome,
-    BatchRunner,
-    BatchSpan,
-    clashing_views,
-)
+from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, clashing_views
 from viewkeeper.engine.batch.change_archive import ChangeArchive
+from viewkeeper.engine.batch.parent_changes import BatchSpan
 from viewkeeper.engine.batch.staged_run import BatchView, StoredTable
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices

@@ -18,16 +18,14 @@ from typing import Literal
 
 import pyarrow as pa
 
-from viewkeeper.delta.algebra import LAST_TS, TS
-from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.barrier import Sieve
 from viewkeeper.engine.batch.own_relations import (
     OwnRelations,
-    changes_of_rows,
-    merge_stamps,
     own_nodes,
 )
+from viewkeeper.engine.batch.parent_changes import BatchSpan, read_parents
 from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, PartTask
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
@@ -48,16 +46,14 @@ from viewkeeper.maintain.sweep_family.batch_sweep import split_origins
 from viewkeeper.storage import disk
 from viewkeeper.updates.queue import (
     BatchChanges,
-    RelationChanges,
     Stamps,
     UpdateQueue,
     change_schema,
 )
-from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
+from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.graph import needs_spark
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
-from viewkeeper.warehouse.rows.view_state import read_view_changes
 
 
 @dataclass(slots=True)
@@ -308,10 +304,13 @@ class BatchRunner:
         span: BatchSpan,
     ) -> None:
         """Compute all stages of these members from the changes in `outcome.kept`."""
+        parents = read_parents(self._store, members, span)
+        outcome.errors |= parents.errors
+        members = [member for member in members if member.name not in parents.errors]
         inline = outcome.changes <= self._settings.batch.inline_rows
         here = inline and not any(needs_spark(member.view) for member in members)
         views = [member.view for member in members]
-        known = {**outcome.kept.relations, **self._parent_changes(members, span)}
+        known = {**outcome.kept.relations, **parents.changes}
         own = self._own_relations(members, span.since)
         with prepare_openers(self._connections, ends, views, when_asked=here) as openers:
             reader = self._connections.reader
@@ -339,23 +338,6 @@ class BatchRunner:
         stored |= {name: t.head for member in members for name, t in member.tables.items()}
         nodes = own_nodes({member.name: member.view for member in members})
         return OwnRelations(self._store.root, since, stored, nodes)
-
-    def _parent_changes(
-        self, members: Sequence[BatchView], span: BatchSpan
-    ) -> dict[Relation, RelationChanges]:
-        """What views that are no members, and have got ahead, changed in the span."""
-        here = {member.name for member in members}
-        parents = {parent for member in members for parent in member.view.parents} - here
-        found = {}
-        for name in parents:
-            head = self._store.head.views[name]
-            rows = read_view_changes(self._store.root, head, span.since, span.until)
-            # From ts 0 on it would begin with the load.
-            rows = rows.filter(pc.field(TS) > span.since)
-            if span.merged:
-                rows = merge_stamps(rows, span.until)
-            found[Relation(PROJECT, name)] = changes_of_rows(rows)
-        return found
 
     def _run_parts(
         self, outcome: BatchOutcome, batch: Batch, members: Sequence[BatchMember]
@@ -392,20 +374,6 @@ class BatchRunner:
         waves = max(1, -(-total // (slots * self._settings.batch.part_rows)))
         parts = split_origins(member.plan, rows, max(1, -(-total // (slots * waves))))
         return [PartTask(member.name, number, part) for number, part in enumerate(parts)]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSpan:
-    """The ts from which, and to which, a batch takes its views; `merged` if all that happens in
-    between becomes one state."""
-
-    since: int
-    until: int
-    merged: bool = False
-
-    @property
-    def merged_ts(self) -> int | None:
-        return self.until if self.merged else None
 
 
 def _origin_rows(batch: Batch, members: Iterable[BatchMember]) -> int:

@@ -20,7 +20,13 @@ import pyarrow as pa
 from viewkeeper.delta.kernel import Kernel, distinct_rows, matching_pairs
 from viewkeeper.engine.batch.own_relations import changes_of_rows, expand_rows, renamed_rows
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, open_lookups
-from viewkeeper.errors import UnexpectedViewError, ViewkeeperError, WarehouseError
+from viewkeeper.errors import (
+    CorruptError,
+    HorizonError,
+    UnexpectedViewError,
+    ViewkeeperError,
+    WarehouseError,
+)
 from viewkeeper.stages.fold import advance_fold, combine_partials, pre_aggregate
 from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.updates.queue import BatchChanges
@@ -142,12 +148,13 @@ class StagedRun:
         waiting = [stage for member in self._members for stage in member.stages]
         while waiting:
             ready = [stage for stage in waiting if self._is_ready(stage)]
+            assert ready, f"{waiting[0].name} waits for what nobody computes"
             computed = [stage for stage in ready if stage.swept is None]
             if computed:
                 for stage in computed:
                     with self._contain_errors(stage):
                         self._compute_stage(stage)
-            elif ready:
+            else:
                 self._sweep_stages(ready)
             done = {stage.name for stage in (computed or ready)}
             self._note_waiting(waiting)
@@ -172,6 +179,9 @@ class StagedRun:
         name = stage.member.name
         try:
             yield
+        except (CorruptError, HorizonError) as error:
+            # What is stored of it, or of a view that it reads, cannot be read.
+            self.result.errors[name] = error
         except WarehouseError:
             raise
         except ViewkeeperError as error:
