@@ -186,7 +186,7 @@ class Road:
 
     def follow_call(self, frame: FrameType, event: str, given: Any) -> None:
         code = frame.f_code
-        if not self.is_open or not code.co_filename.startswith(PACKAGE):
+        if not self.is_open or not is_function(code):
             return
         if event == "call":
             self.called.add(name_of_code(code))
@@ -200,13 +200,18 @@ class Road:
     def add_stack(self, frame: FrameType | None) -> None:
         """A call and all that led to it are on the road."""
         while frame is not None:
-            if frame.f_code.co_filename.startswith(PACKAGE):
+            if is_function(frame.f_code):
                 self.functions.add(name_of_code(frame.f_code))
             frame = frame.f_back
 
     @property
     def files(self) -> list[str]:
-        return sorted({file for file, name in self.functions if not name.endswith(">")})
+        return sorted({file for file, _ in self.functions})
+
+
+def is_function(code: CodeType) -> bool:
+    """Whether it is a function of src, and not a comprehension or lambda inside of one."""
+    return code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<")
 
 
 def name_of_code(code: CodeType) -> tuple[str, str]:
