@@ -124,8 +124,8 @@ class Place:
     relation: Relation
     fields: tuple[Field, ...]
     keyed: KeyedJoin | None = None
-    unread: tuple[Field, ...] = ()
-    """The other columns of a table of a report: its text may name them, as in a star."""
+    known: tuple[Field, ...] = ()
+    """All columns of a table of a report, in its order: its text may name them, as in a star."""
 
     @property
     def columns(self) -> tuple[str, ...]:

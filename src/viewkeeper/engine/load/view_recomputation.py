@@ -30,7 +30,7 @@ from viewkeeper.engine.spark.parsed_plan import check_plan
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, TS, Opener
 from viewkeeper.upstream.any_source import view_opener_of
-from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.view.definition import Field, Place, Relation, ViewDefinition
 from viewkeeper.view.render import extend_query, quote_name, spark_type_of
 from viewkeeper.warehouse.metadata.head import ViewHead
 
@@ -106,14 +106,18 @@ def count_report_rows(
 ) -> DataFrame:
     """A report, by the user's own text, over base rows with signed counts."""
     for place in view.places:
-        bag = bag_of(bases[place.relation])
-        absent = [
-            f"CAST(NULL AS {spark_type_of(f.type)}) AS {quote_name(f.name)}" for f in place.unread
-        ]
-        bag.selectExpr("*", *absent).createOrReplaceTempView(f"__place_{place.index}")
+        rows = bag_of(bases[place.relation])
+        shown = [_column_text(field, place) for field in place.known]
+        rows.selectExpr(*shown).createOrReplaceTempView(f"__place_{place.index}")
     with silence_errors():
         rows = spark.sql(view.query)
     return count_rows(rows.toDF(*(output.name for output in view.outputs)))
+
+
+def _column_text(field: Field, place: Place) -> str:
+    """A column as the table has it; NULL if the report names it and does not need it."""
+    name = quote_name(field.name)
+    return name if field in place.fields else f"CAST(NULL AS {spark_type_of(field.type)}) AS {name}"
 
 
 def bag_of(signed: DataFrame) -> DataFrame:

@@ -351,8 +351,7 @@ def bind_report(
         known = schema(table.relation)
         # A relation of which only the number of rows matters still needs a column.
         fields = read.get(table.relation) or known[:1]
-        unread = tuple(field for field in known if field not in fields)
-        places.append(Place(index, table.alias, table.relation, fields, unread=unread))
+        places.append(Place(index, table.alias, table.relation, fields, known=known))
     return ViewDefinition(
         name=parsed.name,
         places=tuple(places),
