@@ -145,7 +145,7 @@ class Maintainer:
             return True
         loading = self.loader.current is not None
         return any(
-            views[name].ts < newest if name in views else not loading
+            views[name].ts < newest or self._anchors.is_lost(name) if name in views else not loading
             for name in self._catalogue
             if self._is_able(name)
             and not (

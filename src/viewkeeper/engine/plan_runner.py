@@ -75,7 +75,16 @@ class PlanRunner:
                 else:
                     self._store.commit([], plan.n)
                 return
-        self._commit_batch(plan, [name for name in members if self._in_batches(name)])
+        self._commit_batch(plan, self._beside_parents(plan, members))
+
+    def _beside_parents(self, plan: BatchPlan, members: Sequence[str]) -> list[str]:
+        """The members that are swept together; one whose parents stay behind does so too."""
+        views, found = self._store.head.views, list[str]()
+        for name in (name for name in members if self._in_batches(name)):
+            parents, until = self._choices[name].view.parents, plan.views[name][1]
+            if all(parent in found or views[parent].ts >= until for parent in parents):
+                found.append(name)
+        return found
 
     def record_barriers(self, entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
         """Write entries that have a barrier down at once; the entries that are still to be."""

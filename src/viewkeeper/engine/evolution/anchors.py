@@ -83,12 +83,17 @@ class Anchors:
             self._adapting.anchor_view(name, cause)
         return cause is not None
 
+    def is_lost(self, name: str) -> bool:
+        """Whether a view has to be computed again, because one that it reads was."""
+        return name in self._store.head.views and self._parent_cause(name) is not None
+
     def _parent_cause(self, name: str) -> str | None:
         """Why a view cannot go on from where the views that it reads are; None if it can."""
         head, view = self._store.head.views[name], self._catalogue.stored[name]
         for parent in view.parents:
             stored = self._store.head.views[parent]
-            if stored.horizon > head.ts:
+            replaced = head.parent_tables.get(parent, stored.table) != stored.table
+            if replaced or stored.horizon > head.ts:
                 return f'{ANCHORED} view "{parent}" was loaded again'
             kinds = {field.name: field.type for field in stored.shown_schema}
             used = view.fields_of(Relation(PROJECT, parent))

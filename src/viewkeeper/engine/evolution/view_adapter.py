@@ -170,7 +170,9 @@ class ViewAdapter:
     def start_load(self, loader: Loader, name: str, ts: int, positions: Mapping[str, int]) -> None:
         """Begin to load a view as of a ts: a new one, or one that waits."""
         proposal, definition = self.pending.waits.get(name), self.definition_of(name)
-        if proposal is not None and isinstance(proposal.adaptation, Difference):
+        # The state of a ts that it has already shown cannot become another one.
+        moves = ts > self._view_ts(name)
+        if proposal is not None and isinstance(proposal.adaptation, Difference) and moves:
             loader.begin_difference(definition, ts, positions)
         else:
             loader.begin_load(definition, ts, positions)
@@ -238,7 +240,7 @@ class ViewAdapter:
     def _redefine_view(self, name: str, proposal: Proposal) -> None:
         head = self._store.head.views[name]
         version = proposal.binding.make_version(
-            head.ts, self._store.now(), proposal.causes, proposal.extent
+            head.ts, self._store.now(), proposal.causes, proposal.extent, head.parent_tables
         )
         change = Redefine(
             name,
@@ -257,6 +259,7 @@ class ViewAdapter:
     def _adopt_proposal(self, name: str, proposal: Proposal) -> None:
         """What a view was to become is committed; a source that nobody reads any more is left."""
         before = self._catalogue.sources_of(name)
+        self._catalogue.note_loaded(name, self._store.head.views[name].shown_schema)
         self._choices.replace_choice(name, proposal.binding, proposal.choice)
         self.pending.forget_view(name)
         self.pending.clear_proposal(name)

@@ -94,8 +94,9 @@ class LoadDefinition:
     def view(self) -> ViewDefinition:
         return self.choice.view
 
-    def load_version(self, ts: int, at: float) -> DefinitionVersion:
-        return self.binding.make_version(ts, at, self.causes, self.extent)
+    def load_version(self, ts: int, at: float, parents: Mapping[str, str]) -> DefinitionVersion:
+        """The version of its definition; `parents` are the tables of the views that it reads."""
+        return self.binding.make_version(ts, at, self.causes, self.extent, parents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +137,12 @@ class Loader:
         folders = {name: self._store.table_folder(table) for name, table in tables.items()}
         target = self._load_target(definition, ts, folders, {})
         old = {name: head.table for name, head in self._stored_tables(view.name).items()}
+        parents = self._parent_tables(view)
 
         def commit(loaded: LoadedTables) -> list[ViewChange]:
+            version = definition.load_version(ts, self._store.now(), parents)
             made = [
-                self._create_table(definition, name, tables[name], loaded[name], ts, positions)
+                self._create_table(definition, version, name, tables[name], loaded[name], positions)
                 for name in tables
             ]
             return [*made, *(Drop(name, old[name]) for name in old.keys() - tables.keys())]
@@ -159,13 +162,14 @@ class Loader:
         stored = {n: StoredRows(self._store.root, head, staging) for n, head in heads.items()}
         folders = {n: rows.folder for n, rows in stored.items()}
         target = self._load_target(definition, ts, folders, stored)
+        parents = self._parent_tables(definition.view)
 
         def commit(loaded: LoadedTables) -> list[ViewChange]:
             return [
                 Redefine(
                     each,
                     definition.text if each == name else "",
-                    definition.load_version(ts, self._store.now()),
+                    definition.load_version(ts, self._store.now(), parents),
                     loaded[each].schema,
                     ts,
                     positions,
@@ -211,17 +215,20 @@ class Loader:
         """What is stored of a view: its own table, and those of its folds."""
         return {head.view: head for head in self._store.head.tables_of(name)}
 
+    def _parent_tables(self, view: ViewDefinition) -> dict[str, str]:
+        """The tables of the views that a view is loaded from."""
+        return {name: self._store.head.views[name].table for name in view.parents}
+
     def _create_table(
         self,
         definition: LoadDefinition,
+        version: DefinitionVersion,
         name: str,
         table: str,
         loaded: LoadedTable,
-        ts: int,
         positions: Mapping[str, int],
     ) -> Create:
         old = self._store.head.views.get(name)
-        version = definition.load_version(ts, self._store.now())
         versions = (*(old.versions if old else ()), version)
         is_view = name == definition.view.name
         return Create(
@@ -229,7 +236,7 @@ class Loader:
             table,
             definition.text if is_view else "",
             loaded.schema,
-            ts,
+            version.ts,
             positions,
             loaded.files,
             distinct=True,

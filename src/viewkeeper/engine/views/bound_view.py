@@ -57,8 +57,14 @@ class Binding:
     graph: Graph | None = None
 
     def make_version(
-        self, ts: int, at: float, causes: tuple[str, ...] = (), extent: str = "equal"
+        self,
+        ts: int,
+        at: float,
+        causes: tuple[str, ...] = (),
+        extent: str = "equal",
+        parents: Mapping[str, str] | None = None,
     ) -> DefinitionVersion:
+        """A version of the definition; `parents` are the tables of views that its rows are of."""
         columns = tuple(output.name for output in self.view.outputs)
         graph = None if self.graph is None else json.dumps(encode_graph(self.graph))
         return DefinitionVersion(
@@ -71,6 +77,7 @@ class Binding:
             extent,
             graph,
             self.view.behind,
+            parents or {},
         )
 
     def handle_of_relation(self, relation: Relation) -> Relation:

@@ -48,7 +48,7 @@ def _same_rows(
     return Redefine(
         stored.view,
         catalogue.text_of(stored.view),
-        binding.make_version(stored.ts, at, causes),
+        binding.make_version(stored.ts, at, causes, parents=stored.parent_tables),
         stored.schema,
         stored.ts,
         stored.positions,

@@ -49,10 +49,15 @@ class ViewCatalogue:
     def adopt_versions(self, head: Head, without: Container[str] = ()) -> None:
         """Let stored views be what their newest versions say, if their SQL is still the same."""
         for name, view in head.views.items():
-            self.note_loaded(name, view.shown_schema)
             if name in without:
+                # What it is going to be says its SQL, not what is still stored of it.
                 self.bindings.pop(name, None)
-            elif name in self._parsed and view.versions and view.definition == self.text_of(name):
+                self._loaded.pop(name, None)
+                continue
+            self.note_loaded(name, view.shown_schema)
+            if name not in self._parsed or not view.versions:
+                continue
+            if view.definition == self.text_of(name):
                 self.put_binding(name, bind_again(view.versions[-1], self._parsed[name].path))
 
     def note_loaded(self, name: str, schema: pa.Schema) -> None:

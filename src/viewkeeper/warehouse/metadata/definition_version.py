@@ -8,8 +8,8 @@ wrote; each schema change that it follows makes the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +42,8 @@ class DefinitionVersion:
 
     `extent` is equal, subset, superset or any; `causes` are sentences. `columns` are the view's.
     `graph` is what a report was compiled into, as JSON; `behind` are the sources behind the views
-    of the project that it reads.
+    of the project that it reads, `parents` the tables of those views that its rows were made from:
+    a view that was loaded again has another one.
     """
 
     text: str
@@ -54,6 +55,7 @@ class DefinitionVersion:
     extent: str = "equal"
     graph: str | None = None
     behind: tuple[str, ...] = ()
+    parents: Mapping[str, str] = field(default_factory=dict)
 
 
 def encode_versions(versions: Iterable[DefinitionVersion]) -> list[Body]:

@@ -103,6 +103,11 @@ class ViewHead:
         return pa.schema([field for field in self.schema if field.name not in self.hidden])
 
     @property
+    def parent_tables(self) -> Mapping[str, str]:
+        """The tables of the views that it was made from, by their names, as far as is known."""
+        return self.versions[-1].parents if self.versions else {}
+
+    @property
     def reach_ts(self) -> int:
         """The greatest ts of which rows may be in the view."""
         return self.ahead[-1] if self.ahead else self.ts
