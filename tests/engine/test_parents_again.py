@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
+from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.plan_runner import PlanRunner
 from viewkeeper.engine.project import Project
 
@@ -86,3 +87,42 @@ def test_a_star_in_a_report_is_verified_in_the_order_of_its_table(
     with viewkeeper.open(shop.folder, spark=spark) as project:
         assert not project.refresh().waiting
         assert all(each.ok for each in project.verify(["lines"]))
+
+
+def test_a_child_of_a_stopped_parent_says_so_and_goes_on_when_it_is_mended(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    ratio = "SELECT order_id, sum(quantity / product_id) AS r FROM shop.item GROUP BY order_id"
+    many, other = "SELECT count(*) AS n FROM ratio", "SELECT count(*) AS n FROM shop.orders"
+    shop = Shop(tmp_path, {"ratio": ratio, "many": many, "other": other})
+    shop.fill()
+    shop.execute("shop", "DELETE FROM item WHERE product_id = 0")
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        assert not project.refresh().waiting
+        shop.execute("shop", "INSERT INTO item VALUES (1, 0, 5)", "DELETE FROM orders WHERE id = 2")
+        waiting = project.refresh().waiting
+        assert waiting.keys() == {"ratio", "many"}
+        assert "division by zero" in waiting["ratio"]
+        assert waiting["many"] == 'it reads view "ratio", which waits or has stopped'
+        assert rows_of(project.view("other")) == shop.recomputed(other)
+        problems = {v.name: v.problem for v in gather_status(project.settings, 0.0).views}
+        assert 'view "ratio", which it reads, has stopped' in (problems["many"] or "")
+    shop.define("ratio", ratio.replace("product_id)", "nullif(product_id, 0))"))
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        assert not project.refresh(full_refresh=["ratio"]).waiting
+        counted = "SELECT count(DISTINCT order_id) AS n FROM shop.item"
+        assert rows_of(project.view("many")) == shop.recomputed(counted)
+
+
+def test_indexes_of_tables_that_are_gone_are_removed(shop: Shop, spark: SparkSession) -> None:
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        shop.execute("crm", "UPDATE customer SET city = 'q' WHERE id < 3")
+        project.refresh()
+        indexes = shop.folder / "warehouse" / "indexes"
+        before = {folder.name for folder in indexes.iterdir()}
+        project.refresh(full_refresh=["child"])
+        project.compact()
+        head = project.newest_head()
+        assert before - {view.table for view in head.views.values()}, "its table is another one"
+        left = {folder.name for folder in indexes.iterdir()}
+        assert left <= {view.table for view in head.views.values()}

@@ -111,8 +111,8 @@ class Maintainer:
         stopped = [
             Resume(name)
             for name, view in views.items()
-            if view.stopped and name in self._catalogue
-            if name not in (*full_refresh, *damaged)
+            if view.stopped and owner_of(name) in self._catalogue
+            if owner_of(name) not in (*full_refresh, *damaged)
         ]
         plan, without = self.store.pending_plan(), {change.view for change in (*gone, *again)}
         if plan is not None:
@@ -140,18 +140,26 @@ class Maintainer:
     def has_views_behind(self, ts: int | None = None) -> bool:
         """Whether some view could advance or be loaded now; or has not come to a ts."""
         newest = self.store.ledger.next_ts - 1 if ts is None else ts
-        views = self.store.head.views
         if self.loader.has_ended:
             return True
         loading = self.loader.current is not None
         return any(
-            views[name].ts < newest or self._anchors.is_lost(name) if name in views else not loading
+            self._has_before_it(name, newest)
             for name in self._catalogue
             if self._is_able(name)
             and not (
                 self.loader.is_loading(name) or self._adapting.pending.is_blocked(name, loading)
             )
         )
+
+    def _has_before_it(self, name: str, newest: int) -> bool:
+        """Whether a view could go on or be loaded, as far as the views that it reads have come."""
+        views = self.store.head.views
+        parents = [views[p].ts for p in self._catalogue.parents_of(name) if p in views]
+        reached = min([newest, *parents])
+        if name not in views or name in self._adapting.pending.waits:
+            return self.loader.current is None and reached == newest
+        return views[name].ts < reached or self._anchors.is_lost(name)
 
     def maintain_views(
         self, since: Progress | None = None, until: int | None = None

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viewkeeper.engine.batch.change_archive import ChangeArchive
+from viewkeeper.engine.batch.state_indexes import FOLDER as INDEXES
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import CorruptError
+from viewkeeper.storage import disk
 from viewkeeper.upstream import leases
 from viewkeeper.view.definition import PROJECT
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.batch_plan import Ledger
-from viewkeeper.warehouse.metadata.head import Head
+from viewkeeper.warehouse.metadata.head import Head, owner_of
 from viewkeeper.warehouse.metadata.record import Stop
 from viewkeeper.warehouse.retention import clean_warehouse
 from viewkeeper.warehouse.store import Store
@@ -68,11 +70,11 @@ def merge_where_due(store: Store, merged: dict[str, int]) -> None:
 
 @contextmanager
 def stopping_damaged(store: Store, name: str) -> Iterator[None]:
-    """Stop a view whose files turn out to be damaged; the others go on."""
+    """Stop a view whose files, or those of its folds, turn out to be damaged; the others go on."""
     try:
         yield
     except CorruptError as error:
-        store.commit([Stop(name, str(error))])
+        store.commit([Stop(each, str(error)) for each in sorted({name, owner_of(name)})])
 
 
 def fold_old(
@@ -98,6 +100,16 @@ def fold_old(
     history = ChangeArchive(store.root / "history", store.confirm_lock)
     history.forget_before(ts_before(store.ledger, now - settings.history))
     clean_warehouse(store)
+    remove_unused_indexes(store)
+
+
+def remove_unused_indexes(store: Store) -> None:
+    """Remove the indexes of tables that no view has any more."""
+    used = {view.table for view in store.head.views.values()}
+    for folder in (store.root / INDEXES).glob("*"):
+        if folder.name not in used:
+            store.confirm_lock()
+            disk.remove_tree(folder)
 
 
 def _oldest_children(head: Head) -> dict[str, int]:

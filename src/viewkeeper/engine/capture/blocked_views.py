@@ -1,7 +1,7 @@
 """Why views wait: what is said of each view that does not stand at the newest ts.
 
 A view may have stopped, its load may have failed, a source may have lost what it still needs or be
-away; the first of these that holds is what the user has to know.
+away, a view that it reads may wait; the first of these that holds is what the user has to know.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def explain_waiting(
             reasons[name] = "\n".join(str(connections.away[source].error) for source in away)
         elif lookout.waiting_reason is not None:
             reasons[name] = lookout.waiting_reason
+        elif held := [p for p in catalogue.parents_of(name) if p in reasons]:
+            reasons[name] = f'it reads view "{held[0]}", which waits or has stopped'
         elif stored is None or stored.ts < newest:
             reasons[name] = "not maintained yet"
     return reasons

@@ -253,9 +253,30 @@ class SchemaDecider:
     ) -> Proposal:
         """A report is bound again by its text: its tables have other columns or types now."""
         old = self._catalogue.bindings[name]
+        check_names(old, became)
         new = bind_now(old.parsed, self._connections, self._catalogue)
         choice = self._choices.choice_of(name, new.view)
         return Proposal(new, choice, tuple(map(str, changes)), "equal", Reload(), became)
+
+
+def check_names(binding: Binding, became: Mapping[Relation, CurrentNames | None]) -> None:
+    """Refuse to bind the text of a report again if what it reads has other names by now: they may
+    have passed to other tables and columns."""
+    for table in binding.bound:
+        relation = Relation(table.source, table.table)
+        now = became[relation]
+        if now is None:
+            continue
+        used = binding.view.fields_of(Relation(table.source, table.handle))
+        names = [(relation.table, now.table), *((f.name, now.columns.get(f.name)) for f in used)]
+        for before, after in names:
+            if after is not None and after.lower() != before.lower():
+                raise DefinitionError(
+                    f'view "{binding.parsed.name}": what its SQL calls "{before}" in {relation} is '
+                    f'called "{after}" now',
+                    path=binding.parsed.path,
+                    hint="write the new names into its SQL",
+                )
 
 
 def is_affected(change: SchemaChange, source: str, binding: Binding, keyed: bool) -> bool:

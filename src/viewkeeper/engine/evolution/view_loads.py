@@ -53,7 +53,11 @@ class ViewLoads:
         waits = [name for name in self._adapting.pending.waits if is_able(name)]
         views = {name: self._adapting.definition_of(name).view for name in (*waits, *new)}
         can_ask = self._workspace.connections.can_ask
-        wanted = [NextLoad(name, view) for name, view in views.items() if can_ask(view.sources)]
+        wanted = [
+            NextLoad(name, view)
+            for name, view in views.items()
+            if can_ask(view.sources) and self._has_parents(view)
+        ]
         if self._loader.current is not None or not wanted:
             return None
         chosen = wanted[0]
@@ -73,12 +77,18 @@ class ViewLoads:
         if not able or self._adapting.definition_of(name).view != view:
             return
         ts = store.ledger.next_ts - 1
-        if any(store.head.views[parent].ts != ts for parent in view.parents):
-            # It is loaded from them, as of the ts that all of them have reached.
+        if not self._has_parents(view):
             return
         positions = {source: self._lookout.sightings.known[source] for source in view.sources}
         self._adapting.start_load(self._loader, name, ts, positions)
         self._workspace.observer.on_load_progress(name, "scanning and joining")
+
+    def _has_parents(self, view: ViewDefinition) -> bool:
+        """Whether the views that a view is loaded from are all at the newest ts; until then those
+        that do not have to wait so are loaded."""
+        store = self._workspace.store
+        newest = store.ledger.next_ts - 1
+        return all(store.head.views[parent].ts == newest for parent in view.parents)
 
     def fail_refused(self) -> set[str]:
         """Stop the views whose tables cannot be followed, and no others; their names."""

@@ -27,6 +27,7 @@ from viewkeeper.updates.source_protocol import ChangesBehind, RetainedLog
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.any_source import open_source
 from viewkeeper.upstream.leases import Lease
+from viewkeeper.view.definition import PROJECT
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lock import LockHolder, read_holder
 from viewkeeper.warehouse.metadata.batch_plan import Ledger, read_plan
@@ -314,17 +315,25 @@ def _loaded_status(
         problem=_stopped_problem(view)
         or _detached_problem(view, looks)
         or (HELD.format(view.view) if view.view in held else gone)
-        or (str(stored.damage) if stored.damage else None),
+        or stored.problem,
         stored=stored.nodes,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _StoredTables:
-    """What is stored of a view beside its rows, and what is wrong with any of its tables."""
+    """What is stored of a view beside its rows, what is wrong with any of its tables, and which of
+    the views that it reads have stopped."""
 
     nodes: tuple[StoredNode, ...]
     damage: WarehouseError | None
+    stopped: tuple[str, ...]
+
+    @property
+    def problem(self) -> str | None:
+        if self.damage is None and self.stopped:
+            return f'it waits: view "{self.stopped[0]}", which it reads, has stopped'
+        return str(self.damage) if self.damage else None
 
 
 def _stored_tables(settings: Settings, head: Head, view: ViewHead) -> _StoredTables:
@@ -335,7 +344,10 @@ def _stored_tables(settings: Settings, head: Head, view: ViewHead) -> _StoredTab
         StoredNode(table.view, table.rows, table.files, _table_bytes(root, table))
         for table in tables[1:]
     )
-    return _StoredTables(nodes, found[0] if found else None)
+    bound = view.versions[-1].bound if view.versions else ()
+    names = [each.table for each in bound if each.source == PROJECT]
+    stopped = tuple(n for n in names if n in head.views and head.views[n].stopped)
+    return _StoredTables(nodes, found[0] if found else None, stopped)
 
 
 def _table_bytes(root: Path, table: ViewHead) -> int:
