@@ -18,7 +18,6 @@ from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener
 from viewkeeper.sources.mariadb.ddl.column_definition import parse_column_definition
 from viewkeeper.sources.mariadb.ddl.tokens import tokens_of
-from viewkeeper.sources.mariadb.state import read_state
 from viewkeeper.sources.mariadb.types import DeclaredType, kind_of
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
@@ -319,32 +318,3 @@ def test_a_statement_that_cannot_be_read_makes_its_tables_others(
     database.run("ALTER TABLE a COMMENT = 'x\\'", "INSERT INTO b VALUES (2, 2)")
     assert reshaped(source, after) == [SchemaChange("recreate_table", "a")]
     assert [one.changes for one in look(source, after)] == [1, 1]
-
-
-def test_a_state_from_before_there_were_identities_is_read(
-    database: Database, source: MariadbSource
-) -> None:
-    after = source.follow_tables({"a": COLUMNS})
-    source.close()
-    home = database.folder / "home"
-    state = read_state(home)
-    assert state is not None
-    integer = '{"type": "int(11)", "charset": "", "collation": "", "characters": ""}'
-    (home / "state.json").write_text(
-        f'{{"position": {state.position}, "gtid": "{state.gtid}", "born_at": {state.born_at},'
-        ' "mark": null, "tables": {"a": {"source": "crm", "full_name": "identity.a",'
-        f' "columns": {{"id": {integer}}}}}}}}}'
-    )
-    (home / "names.json").unlink()
-    (home / "names-copy.json").unlink()
-    later = database.source()
-    later.follow_tables({"a": ["id"]})
-    database.run("ALTER TABLE a RENAME COLUMN id TO nr", "INSERT INTO a VALUES (1, 1)")
-    assert reshaped(later, after)[0] == SchemaChange("rename_column", "a", "id", "nr")
-    until = look(later, after)[-1].position
-    assert bag_of(changes(later, "a", ["id"], after, until)) == {(1,): 1}
-    later.follow_tables({"a": ["v"]})
-    database.run("INSERT INTO a VALUES (2, 2)")
-    last = look(later, until)[-1].position
-    assert bag_of(changes(later, "a", ["id", "v"], until, last)) == {(2, 2): 1}
-    later.close()
