@@ -239,12 +239,13 @@ class SlotCapture:
         try:
             slot = read_slot(control, self.names.slot)
             check_ours(self._server.source, self.names.slot, slot, control.info.dbname)
-            identity = stream.identify_server()
             if copy is not None and slot is not None and not slot.is_lost:
                 slot = replace(slot, confirmed=stream.copy_slot(self.names.slot, copy))
             # After the slot, which another process may advance meanwhile: it is advanced only to
             # where the remembered transactions have got already.
             remembered = read_state(self.home)
+            # And the server after that: what is remembered was flushed before.
+            identity = stream.identify_server()
             confirmed = self._check_slot(slot, identity, remembered)
             if copy is not None and remembered is not None:
                 confirmed = max(confirmed, remembered.floor)
