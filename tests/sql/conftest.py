@@ -1,12 +1,21 @@
-"""What random queries came to, summed over all workers and said when the tests end."""
+"""Folders in memory, and what random queries came to, summed over all workers and said at the end."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.sql.random_case import VERDICT
+from tests.sql.random_case import VERDICT, case_folder
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory for one test."""
+    with case_folder() as folder:
+        yield folder
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -12,6 +12,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ VERDICT = "sql verdict"
 """The property of a test's report that has the counts of its verdict."""
 VIEWS = 10
 """How many views a case has."""
-MEMORY = Path("/dev/shm")
+_MEMORY = Path("/dev/shm")
 ON_SPARK = "batch: {inline_rows: 0}\n"
 
 
@@ -116,16 +117,23 @@ def _add_verdict(verdict: Verdict, other: Verdict, name: str) -> None:
 
 
 def _run_together(case: RandomCase, spark: SparkSession, judge: SparkJudge) -> Verdict:
-    where = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="viewkeeper-case-", dir=where) as folder:
-        history = RelationHistory(Path(folder))
-        project = ReportProject(Path(folder), case.views, spark, case.settings)
+    with case_folder() as folder:
+        history = RelationHistory(folder)
+        project = ReportProject(folder, case.views, spark, case.settings)
         for transaction in case.batches[0]:
             history.apply_transaction(transaction)
         project.load_views()
         for batch, looks in zip(case.batches[1:], case.looks[1:], strict=True):
             project.maintain_batch(history, batch, looks)
         return judge_project(project, history, judge, random.Random(case.seed))
+
+
+@contextmanager
+def case_folder() -> Iterator[Path]:
+    """A folder in memory, where the system has that: what a disk waits for is not tried here."""
+    where = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="viewkeeper-case-", dir=where) as folder:
+        yield Path(folder)
 
 
 def judge_project(

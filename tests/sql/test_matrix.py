@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.faults.deaths import step
 from tests.faults.processes import maintainer
 from tests.sql.construct_events import BATCHES, CRASHES, EMPTIED, FIRST, Event
 from tests.sql.constructs import CONSTRUCTS, REFUSED, Construct, RefusedConstruct, slug_of
-from tests.sql.random_case import Verdict, judge_project
+from tests.sql.random_case import Verdict, case_folder, judge_project
 from tests.sql.relation_history import RelationHistory, empty_tables
 from tests.sql.report_project import ReportProject
 from tests.sql.spark_judge import SparkJudge
@@ -44,8 +45,13 @@ def matrix_views() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> MatrixRun:
-    folder = tmp_path_factory.mktemp("matrix")
+def run(spark: SparkSession) -> Iterator[MatrixRun]:
+    with case_folder() as folder:
+        yield run_matrix(spark, folder)
+
+
+def run_matrix(spark: SparkSession, folder: Path) -> MatrixRun:
+    """All constructs through all events."""
     history = RelationHistory(folder)
     project = ReportProject(folder, matrix_views(), spark)
     for transaction in FIRST:
@@ -91,11 +97,11 @@ def test_a_construct_is_exact_at_every_event(construct: Construct, run: MatrixRu
 
 @pytest.mark.parametrize("construct", REFUSED, ids=slug_of)
 def test_what_is_refused_says_why(
-    construct: RefusedConstruct, spark: SparkSession, tmp_path: Path
+    construct: RefusedConstruct, spark: SparkSession, memory: Path
 ) -> None:
-    RelationHistory(tmp_path)
-    ReportProject(tmp_path, {"refused": construct.text}, spark)
-    with pytest.raises(DefinitionError) as caught, viewkeeper.open(tmp_path, spark) as project:
+    RelationHistory(memory)
+    ReportProject(memory, {"refused": construct.text}, spark)
+    with pytest.raises(DefinitionError) as caught, viewkeeper.open(memory, spark) as project:
         project.refresh()
     assert construct.reason.lower() in str(caught.value).lower()
     assert caught.value.hint, "a refusal says what to do instead"

@@ -31,9 +31,9 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("settings", ["", ON_SPARK], ids=["inline", "spark"])
-def test_a_report_of_three_levels(settings: str, tmp_path: Path, spark: SparkSession) -> None:
-    history = RelationHistory(tmp_path)
-    project = ReportProject(tmp_path, LEVELS, spark, settings)
+def test_a_report_of_three_levels(settings: str, memory: Path, spark: SparkSession) -> None:
+    history = RelationHistory(memory)
+    project = ReportProject(memory, LEVELS, spark, settings)
     for transaction in FIRST:
         history.apply_transaction(transaction)
     project.load_views()
