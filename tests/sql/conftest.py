@@ -1,4 +1,4 @@
-"""Folders in memory, and what random queries came to, summed over all workers and said at the end."""
+"""Folders in memory, and what random queries came to, summed over all workers."""
 
 from __future__ import annotations
 
