@@ -17,7 +17,7 @@ from tests.sql.random_case import VERDICT, VIEWS, make_case, run_case
 from tests.sql.relation_history import empty_tables
 from tests.sql.spark_judge import SparkJudge
 
-QUERIES = int(os.environ.get("VIEWKEEPER_FUZZ_QUERIES", "200"))
+QUERIES = int(os.environ.get("VIEWKEEPER_FUZZ_QUERIES", "120"))
 FIRST = int(os.environ.get("VIEWKEEPER_FUZZ_SEED", "1"))
 SEEDS = range(FIRST, FIRST + -(-QUERIES // VIEWS))
 REFUSED_MAX = 0.1
