@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from viewkeeper.engine.batch import batch_runner, part_runner, part_sweep
+from viewkeeper.engine.batch import batch_runner, part_runner, part_sweep, staged_run
 from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask
 from viewkeeper.engine.maintainer import Maintainer
@@ -51,7 +51,7 @@ _DRIVER: tuple[tuple[Any, str, str], ...] = (
     (Store, "write_plan", "plan"),
     (Store, "commit", "commit"),
     (batch_runner.BatchRunner, "queue_changes", "read changes"),
-    (batch_runner, "write_rows", "write"),
+    (staged_run, "write_rows", "write"),
     (ChangeArchive, "keep_changes", "history"),
 )
 _PART: tuple[tuple[Any, str, str], ...] = (
