@@ -142,7 +142,21 @@ class DefinitionError(ViewkeeperError):
 
 
 class UnsupportedError(DefinitionError):
-    """Valid SQL that cannot be maintained; refused at definition, never maintained wrongly."""
+    """Valid SQL that cannot be maintained; refused at definition, never maintained wrongly.
+
+    `others` are refusals of other parts of the same text, as far as they were looked for.
+    """
+
+    others: tuple[UnsupportedError, ...] = ()
+
+    def with_others(self, errors: Iterable[UnsupportedError]) -> UnsupportedError:
+        """The same error, which knows of these at other places."""
+        places = {(self.line, self.column)}
+        for error in errors:
+            if (error.line, error.column) not in places:
+                places.add((error.line, error.column))
+                self.others = (*self.others, error)
+        return self
 
 
 class SourceError(ViewkeeperError):

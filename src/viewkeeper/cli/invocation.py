@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from viewkeeper.engine.project import Project
     from viewkeeper.engine.settings.project_file import Settings
+    from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 
 PROJECT_FILE = "viewkeeper.yml"
 
@@ -56,3 +57,9 @@ class Invocation:
         project = open_project(self.folder, self.spark)
         settings = project.settings.with_algorithm(algorithm, level)
         return Project(settings, project.catalogue, self.spark)
+
+    def start_compiler(self, settings: Settings, catalogue: ViewCatalogue) -> Project:
+        """Let reports of a catalogue be compiled, which starts Spark when one is."""
+        from viewkeeper.engine.project import Project
+
+        return Project(settings, catalogue, self.spark)

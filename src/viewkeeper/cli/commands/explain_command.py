@@ -1,15 +1,15 @@
 """`viewkeeper explain`: how a view is maintained, and what that costs; it maintains nothing.
 
-What is explained is in `viewkeeper.engine.operations.view_explanation`; here it becomes text with a
-drawn join tree, or JSON.
+What is explained is in `viewkeeper.engine.operations.view_explanation`, and for a query that is no
+view yet in `viewkeeper.engine.operations.statement_explanation`; here it becomes text with a drawn
+join tree, or JSON.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -18,28 +18,76 @@ from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.terminal import make_console, print_note
 
 if TYPE_CHECKING:
+    from viewkeeper.engine.operations.statement_explanation import RefusedQuery
     from viewkeeper.engine.operations.view_explanation import StageExplanation, ViewExplanation
-    from viewkeeper.engine.settings.project_file import Settings
-    from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 
 EPILOG = """\b
 Examples:
   viewkeeper explain order_lines
   viewkeeper explain order_lines --json | jq .warnings
+  viewkeeper explain --sql models/daily_sales.sql
+  echo "SELECT ..." | viewkeeper explain --sql -
 
-Exit codes: 0 explained, 2 no such view, wrong SQL, or a source that does not answer."""
+Exit codes: 0 explained, 1 the query of --sql has parts that cannot be maintained,
+2 no such view or table, wrong SQL, or a source that does not answer."""
 
 
 @click.command(epilog=EPILOG)
-@click.argument("view")
+@click.argument("view", required=False)
+@click.option(
+    "--sql",
+    "query",
+    type=click.File(encoding="utf-8"),
+    help="Explain the query in this file, or - for the standard input, that is no view yet.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
-def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
+def explain(
+    invocation: Invocation, view: str | None, query: TextIO | None, wants_json: bool
+) -> int:
     """Show how a view is maintained, and what that costs.
 
     For a change of each relation: which other tables are asked, by which key, and whether an index
-    serves it. Also where expressions run, the consistency level, and the columns with their types.
+    serves it. Also where expressions run, what is stored, the consistency level, and the columns
+    with their types.
+
+    With --sql it shows what a SELECT over the sources and views of the project would become; if
+    parts of it cannot be maintained, which, where they are, and what to write instead.
     """
+    if view is not None and query is None:
+        found: ViewExplanation | RefusedQuery = _explain_view(invocation, view)
+    elif query is not None and view is None:
+        found = _explain_query(invocation, query)
+    else:
+        raise click.UsageError("give the name of a view, or --sql and a file")
+    if wants_json:
+        click.echo(as_json(asdict(found), indent=2))
+    else:
+        for line in _text_lines(found):
+            make_console().print(line, soft_wrap=True, markup=False)
+    return 0 if found.incremental else 1
+
+
+def _text_lines(found: ViewExplanation | RefusedQuery) -> Iterator[str]:
+    from viewkeeper.engine.operations.statement_explanation import RefusedQuery
+
+    return refusal_lines(found) if isinstance(found, RefusedQuery) else explanation_lines(found)
+
+
+def _explain_query(invocation: Invocation, query: TextIO) -> ViewExplanation | RefusedQuery:
+    from viewkeeper.engine.operations.statement_explanation import explain_statement
+
+    settings = invocation.read_settings()
+    path = None if query.name == "<stdin>" else query.name
+    try:
+        text = query.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{query.name} is not text in UTF-8: {error}") from error
+    return explain_statement(settings, text, path, invocation.start_compiler)
+
+
+def _explain_view(invocation: Invocation, view: str) -> ViewExplanation:
+    from viewkeeper.engine.operations.statement_explanation import explain_bound
     from viewkeeper.engine.views.view_catalogue import read_views
     from viewkeeper.warehouse.metadata.head import read_head
 
@@ -50,32 +98,13 @@ def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
     if catalogue.needs_compiler(view):
         print_note("starting Spark, which says what this report means ...")
         with invocation.open_project() as project:
-            found = _explain_bound(settings, project.catalogue, view)
-    else:
-        found = _explain_bound(settings, catalogue, view)
-    if wants_json:
-        click.echo(as_json(asdict(found), indent=2))
-    else:
-        for line in explanation_lines(found):
-            make_console().print(line, soft_wrap=True, markup=False)
-    return 0
-
-
-def _explain_bound(settings: Settings, catalogue: ViewCatalogue, view: str) -> ViewExplanation:
-    from viewkeeper.engine.connections.open_sources import Connections, reader_of
-    from viewkeeper.engine.operations.view_explanation import explain_view
-
-    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    try:
-        bound = catalogue.bind_view(view, connections)
-        return explain_view(bound, connections, settings.algorithm_of(view))
-    finally:
-        connections.close()
+            return explain_bound(settings, project.catalogue, view)
+    return explain_bound(settings, catalogue, view)
 
 
 def explanation_lines(found: ViewExplanation) -> Iterator[str]:
     """The explanation as text."""
-    yield f"view {found.view}  ({found.path})"
+    yield f"view {found.view}  ({found.path or 'standard input'})"
     yield ""
     yield "relations"
     for used in found.relations:
@@ -93,6 +122,17 @@ def explanation_lines(found: ViewExplanation) -> Iterator[str]:
     yield from _condition_lines(found)
     yield from _output_lines(found)
     yield from _guarantee_lines(found)
+
+
+def refusal_lines(found: RefusedQuery) -> Iterator[str]:
+    """What cannot be maintained of a query, part by part."""
+    yield f"query {found.view}  ({found.path or 'standard input'})"
+    yield ""
+    yield "cannot be a view as it is written"
+    for part in found.refused:
+        yield f"  line {part.line}, column {part.column}: {part.message}"
+        if part.hint:
+            yield f"      instead: {part.hint}"
 
 
 def _stage_lines(stages: tuple[StageExplanation, ...]) -> Iterator[str]:
@@ -172,6 +212,8 @@ def _output_lines(found: ViewExplanation) -> Iterator[str]:
 
 def _guarantee_lines(found: ViewExplanation) -> Iterator[str]:
     yield f"incremental  {'yes' if found.incremental else 'no'}: {found.runs}"
+    stored = [f"{stage.name} ({stage.kind})" for stage in found.stages[:-1] if stage.stored]
+    yield f"stored       the view, and besides it {', '.join(stored) or 'nothing'}"
     yield f"algorithm    {found.algorithm}"
     yield f"consistency  {found.level}"
     yield f"             {found.level_reason}"

@@ -160,10 +160,16 @@ class ViewCatalogue:
         return bind_now(self._parsed[name], connections, self)
 
 
-def read_views(folder: Path, sources: frozenset[str], head: Head | None = None) -> ViewCatalogue:
+def read_views(
+    folder: Path,
+    sources: frozenset[str],
+    head: Head | None = None,
+    candidate: ParsedView | None = None,
+) -> ViewCatalogue:
     """Every view of a project folder; two of one name, or an unknown source, is an error.
 
-    Those that the head has stored are what they have become.
+    Those that the head has stored are what they have become. A `candidate` is no view of the
+    project yet; one that has the name of a view stands in its place.
     """
     from viewkeeper.view.sql.view_statement import parse_view
 
@@ -180,6 +186,8 @@ def read_views(folder: Path, sources: frozenset[str], head: Head | None = None) 
                 hint="rename one of them",
             )
         parsed[view.name] = view
+    if candidate is not None:
+        parsed[candidate.name] = candidate
     if not parsed:
         raise ProjectError(
             f"no views: {folder / FOLDER} has no .sql file",

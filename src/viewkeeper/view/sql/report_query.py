@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp
 
+from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.definition import PROJECT, Relation
 from viewkeeper.view.sql import functions
 from viewkeeper.view.sql.plain_select import judge_calls
@@ -85,17 +86,22 @@ def read_report(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> ReportQuer
     if not isinstance(tree, exp.Query):
         word = tokens[0].text.upper()
         raise sql.unsupported_at(f"{word} in place of SELECT", tokens[0].start)
-    _check_clauses(sql, tokens, tree)
-    _check_calls(sql, tokens, tree)
+    refused = [*_refused_clauses(sql, tokens, tree), *_refused_calls(sql, tokens, tree)]
+    if refused:
+        refused += _refused_nodes(sql, tokens, tree)
+        raise refused[0].with_others(refused[1:])
     tables = tuple(sorted(_find_tables(sql, tree, frozenset()), key=lambda each: each.span))
-    _check_nodes(sql, tokens, tree)
+    if refused := [*_refused_nodes(sql, tokens, tree)]:
+        raise refused[0].with_others(refused[1:])
     if not tables:
         raise sql.error_at("a view reads at least one relation", tokens[0].start, hint="add FROM")
     return ReportQuery(tables, tree)
 
 
-def _check_clauses(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
-    """Refuse clauses that have no meaning in a view; those of the outermost query first."""
+def _refused_clauses(
+    sql: SqlText, tokens: list[Token], tree: exp.Query
+) -> Iterator[UnsupportedError]:
+    """Clauses that have no meaning in a view."""
     found: list[tuple[int, str]] = []
     for node in tree.walk():
         keys = REFUSED.keys() if node is tree else ANYWHERE
@@ -103,28 +109,32 @@ def _check_clauses(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
     for offset, key in sorted(found):
         construct, hint = REFUSED[key]
         word = "/*+" if key == "hint" else construct.split()[0]
-        raise sql.unsupported_at(construct, _keyword_offset(tokens, word, offset), hint)
+        yield sql.unsupported_at(construct, _keyword_offset(tokens, word, offset), hint)
 
 
-def _check_nodes(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
+def _refused_nodes(
+    sql: SqlText, tokens: list[Token], tree: exp.Query
+) -> Iterator[UnsupportedError]:
     for node in tree.walk():
         if isinstance(node, exp.Window):
             hint = "apply it when reading the view"
-            raise sql.unsupported_at("a window function", _offset_of(node), hint)
+            yield sql.unsupported_at("a window function", _offset_of(node), hint)
         if not isinstance(node, NODES):
             what = NAMES_OF_NODES.get(node.key, node.key.upper())
-            raise sql.unsupported_at(what, _keyword_offset(tokens, what, 0) or _offset_of(node))
+            yield sql.unsupported_at(what, _keyword_offset(tokens, what, 0) or _offset_of(node))
         if isinstance(node, exp.With) and node.args.get("recursive"):
             hint = "write the levels out, or keep them in a source"
             offset = _keyword_offset(tokens, "RECURSIVE", 0)
-            raise sql.unsupported_at("a recursive WITH", offset, hint)
+            yield sql.unsupported_at("a recursive WITH", offset, hint)
     for token in tokens:
         # Outside of a call sqlglot reads an arrow as something else than Spark does.
         if token.token_type is TokenType.ARROW:
-            raise sql.unsupported_at("a lambda function", token.start)
+            yield sql.unsupported_at("a lambda function", token.start)
 
 
-def _check_calls(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
+def _refused_calls(
+    sql: SqlText, tokens: list[Token], tree: exp.Query
+) -> Iterator[UnsupportedError]:
     aliases = [alias.this for alias in tree.find_all(exp.TableAlias) if alias.args.get("columns")]
     renamed = {span.start for alias in aliases if alias and (span := own_span_of(alias))}
     for token, name, refusal in judge_calls(tokens):
@@ -133,7 +143,7 @@ def _check_calls(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
         allowed = name in functions.AGGREGATES or word in functions.QUERY_KEYWORDS
         allowed = allowed or token.start in renamed
         if refusal is not None and not allowed and name not in functions.TABLES:
-            raise sql.unsupported_at(refusal[0], token.start, refusal[1])
+            yield sql.unsupported_at(refusal[0], token.start, refusal[1])
 
 
 def _find_tables(sql: SqlText, node: exp.Expr, defined: frozenset[str]) -> Iterator[TableName]:

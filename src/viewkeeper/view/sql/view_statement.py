@@ -27,6 +27,8 @@ from viewkeeper.view.sql.syntax import TokenizedSql, read_trees, tokenize_sql
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEAD = "CREATE MATERIALIZED VIEW name AS SELECT ..."
+TEMPLATE = re.compile(r"'[^']*'|\"[^\"]*\"|(?P<mark>\{[{%#])")
+"""Texts in quotes, and marks of a template outside of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,28 @@ def parse_view(text: str, path: str | None = None) -> ParsedView:
     read = tokenize_sql(sql)
     tokens = _one_statement(sql, read.tokens)
     name, body = _read_head(sql, tokens)
+    if not body:
+        sql = replace(sql, subject=f'view "{name}": ')
+        raise sql.error_at("expected SELECT after AS", tokens[-1].start, hint=HEAD)
+    return _parse_query(sql, read, name, body)
+
+
+def parse_statement(text: str, path: str | None, name: str) -> ParsedView:
+    """Read one view, or a query without a head, which would be a view of the given name."""
+    sql = SqlText(text, path)
+    if (found := next((m for m in TEMPLATE.finditer(text) if m["mark"]), None)) is not None:
+        hint = "give the SQL that the template makes: `dbt compile` writes it to target/compiled"
+        raise sql.error_at("a template, not SQL", found.start(), hint=hint)
+    read = tokenize_sql(sql)
+    tokens = _one_statement(sql, read.tokens)
+    if tokens[0].text.upper() == "CREATE":
+        return parse_view(text, path)
+    return _parse_query(sql, read, name, tokens)
+
+
+def _parse_query(sql: SqlText, read: TokenizedSql, name: str, body: list[Token]) -> ParsedView:
     subject = f'view "{name}": '
     sql, plain = replace(sql, subject=subject), replace(read.sql, subject=subject)
-    if not body:
-        raise sql.error_at("expected SELECT after AS", tokens[-1].start, hint=HEAD)
     tree = _parse_body(read, plain, body)
     span = span_of_tokens(body)
     if isinstance(tree, exp.Select) and is_plain_select(body, tree):
