@@ -15,11 +15,17 @@ on later, the repair breaks, and the next look brings the change that explains i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice, AlgorithmChoices
-from viewkeeper.engine.views.bound_view import Binding, bind_now, column_types, same_columns
+from viewkeeper.engine.views.bound_view import (
+    Binding,
+    bind_now,
+    bind_report_again,
+    column_types,
+    same_columns,
+)
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import DefinitionError, ProjectError, SchemaError, reload_hint
 from viewkeeper.evolution.adaptation import (
@@ -35,7 +41,7 @@ from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchro
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
-from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
+from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, FollowedName
 from viewkeeper.warehouse.metadata.head import ViewHead
 
 if TYPE_CHECKING:
@@ -44,6 +50,8 @@ if TYPE_CHECKING:
 
 FOLLOWED_BY_HANDLE = ("rename_table", "rename_column", "add_column", "add_filled_column")
 """What a report need not do anything about: its graph asks for tables by their handles."""
+
+RENAMES = ("rename_table", "rename_column")
 
 MOVES_MAX = 10
 """How often it is decided again because names changed meanwhile."""
@@ -114,6 +122,30 @@ class SchemaDecider:
             for change in entry.reshaped
             if is_affected(change, entry.source, binding, keyed)
         )
+
+    def follow_names(self, name: str, until: int) -> tuple[Binding, tuple[str, ...]] | None:
+        """A report with the names that what it reads has got up to `until`, and why; None if none
+        is new.
+
+        Its graph asks by handles and goes on as it is. But when a table is gone its SQL is all that
+        is left, and the names in it may have passed to others by then.
+        """
+        binding = self._catalogue.bindings[name]
+        head, ledger = self._store.head.views[name], self._store.ledger
+        if binding.graph is None:
+            return None
+        known = {(each.source, each.table, each.column): each for each in binding.followed}
+        causes = []
+        for entry in ledger.entries_between(head.ts, until):
+            for change in entry.reshaped:
+                if change.kind in RENAMES and is_read(change, entry.source, binding):
+                    place = (entry.source, change.table, change.column)
+                    known[place] = FollowedName(*place, change.now)
+                    causes.append(f"{entry.source}.{change}")
+        followed = tuple(known.values())
+        if followed == binding.followed:
+            return None
+        return replace(binding, followed=followed), tuple(causes)
 
     def decide_view(self, name: str, changes: Sequence[PendingSchemaChange]) -> Decision:
         """What a view becomes by these changes; a SourceAwayError if that cannot be seen now."""
@@ -251,32 +283,11 @@ class SchemaDecider:
         changes: Sequence[PendingSchemaChange],
         became: Mapping[Relation, CurrentNames | None],
     ) -> Proposal:
-        """A report is bound again by its text: its tables have other columns or types now."""
+        """A report is compiled again from its text: its tables have other columns or types now."""
         old = self._catalogue.bindings[name]
-        check_names(old, became)
-        new = bind_now(old.parsed, self._connections, self._catalogue)
+        new = bind_report_again(old, became, self._connections, self._catalogue)
         choice = self._choices.choice_of(name, new.view)
         return Proposal(new, choice, tuple(map(str, changes)), "equal", Reload(), became)
-
-
-def check_names(binding: Binding, became: Mapping[Relation, CurrentNames | None]) -> None:
-    """Refuse to bind the text of a report again if what it reads has other names by now: they may
-    have passed to other tables and columns."""
-    for table in binding.bound:
-        relation = Relation(table.source, table.table)
-        now = became[relation]
-        if now is None:
-            continue
-        used = binding.view.fields_of(Relation(table.source, table.handle))
-        names = [(relation.table, now.table), *((f.name, now.columns.get(f.name)) for f in used)]
-        for before, after in names:
-            if after is not None and after.lower() != before.lower():
-                raise DefinitionError(
-                    f'view "{binding.parsed.name}": what its SQL calls "{before}" in {relation} is '
-                    f'called "{after}" now',
-                    path=binding.parsed.path,
-                    hint="write the new names into its SQL",
-                )
 
 
 def is_affected(change: SchemaChange, source: str, binding: Binding, keyed: bool) -> bool:
@@ -295,10 +306,18 @@ def is_affected(change: SchemaChange, source: str, binding: Binding, keyed: bool
         case "add_column" | "add_filled_column":
             return _takes_in(binding, relation, change.column)
         case "rename_column" | "widen_type" | "drop_column" | "change_type" | "rewrite":
-            used = {field.name.lower() for field in binding.view.fields_of(relation)}
-            return change.column.lower() in used
+            return is_read(change, source, binding)
         case _:
             assert_never(change.kind)
+
+
+def is_read(change: SchemaChange, source: str, binding: Binding) -> bool:
+    """Whether a view reads the table, or the column, that a schema change is about."""
+    relation = Relation(source, change.table)
+    if relation not in binding.view.relations:
+        return False
+    used = {field.name.lower() for field in binding.view.fields_of(relation)}
+    return not change.column or change.column.lower() in used
 
 
 def _takes_in(binding: Binding, relation: Relation, column: str) -> bool:

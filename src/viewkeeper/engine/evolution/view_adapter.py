@@ -38,7 +38,8 @@ from viewkeeper.engine.evolution.schema_decision import (
 )
 from viewkeeper.engine.load.loader import LoadDefinition, Loader
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
-from viewkeeper.engine.views.bound_view import bind_now
+from viewkeeper.engine.views.bound_view import bind_parents_again
+from viewkeeper.engine.views.edited_sql import redefine_same_rows
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, Restate
@@ -73,6 +74,7 @@ class ViewAdapter:
         """The ts to which a view may be maintained as it is now defined; None: it waits."""
         if self.pending.is_settled(name):
             return None
+        self._follow_names(name, until)
         changes = self._evolving.pending_changes(name, until)
         if not changes:
             self.pending.forget_view(name)
@@ -123,7 +125,7 @@ class ViewAdapter:
         if name in self.pending.waits:
             return
         old = self._catalogue.bindings[name]
-        new = bind_now(old.parsed, self._connections, self._catalogue)
+        new = bind_parents_again(old, self._catalogue)
         choice = self._choices.choice_of(name, new.view)
         same = new.view.schema is not None and new.view.schema == old.view.schema
         how: Adaptation = Difference() if same else Reload()
@@ -236,6 +238,17 @@ class ViewAdapter:
             return self.meet_schema_changes(name, until, attempts - 1) if attempts else None
         self._redefine_view(name, proposal)
         return until
+
+    def _follow_names(self, name: str, until: int) -> None:
+        """Write down what the names in the SQL of a report have become."""
+        found = self._evolving.follow_names(name, until)
+        if found is None:
+            return
+        binding, causes = found
+        head, text = self._store.head.views[name], self._catalogue.text_of(name)
+        self._store.commit([redefine_same_rows(head, text, binding, self._store.now(), causes)])
+        self._choices.replace_choice(name, binding, self._choices[name])
+        self._tell(name, "follows: " + "; ".join(causes))
 
     def _redefine_view(self, name: str, proposal: Proposal) -> None:
         head = self._store.head.views[name]

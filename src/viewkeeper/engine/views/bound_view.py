@@ -19,10 +19,14 @@ import pyarrow as pa
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import DefinitionError
 from viewkeeper.updates.source_protocol import CurrentNames
-from viewkeeper.view.definition import Field, Graph, Relation, ViewDefinition
+from viewkeeper.view.definition import PROJECT, Field, Graph, Relation, ViewDefinition
 from viewkeeper.view.graph import rename_relations
 from viewkeeper.view.graph_json import decode_graph, encode_graph
-from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, DefinitionVersion
+from viewkeeper.warehouse.metadata.definition_version import (
+    DefinitionTable,
+    DefinitionVersion,
+    FollowedName,
+)
 
 if TYPE_CHECKING:
     from viewkeeper.view.sql.view_statement import ParsedView
@@ -48,13 +52,15 @@ class OwnViews(Protocol):
 class Binding:
     """A parsed view, its definition over handles, and what its names stand for.
 
-    `graph` is that of a report, over the names that the SQL has.
+    `graph` is that of a report, over the names that the SQL has; `followed` are the names that its
+    tables and columns have got since.
     """
 
     parsed: ParsedView
     view: ViewDefinition
     bound: tuple[DefinitionTable, ...]
     graph: Graph | None = None
+    followed: tuple[FollowedName, ...] = ()
 
     def make_version(
         self,
@@ -78,6 +84,7 @@ class Binding:
             graph,
             self.view.behind,
             parents or {},
+            self.followed,
         )
 
     def handle_of_relation(self, relation: Relation) -> Relation:
@@ -92,6 +99,63 @@ class Binding:
 def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Binding:
     """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""
     bound = tuple(_table_now(relation, connections, own) for relation in parsed.relations)
+    return _compile_bound(parsed, bound, own)
+
+
+def bind_parents_again(binding: Binding, own: OwnViews) -> Binding:
+    """The same definition over the same tables, and over the views of now that it reads."""
+    bound = tuple(_own_table(b.table, own) if b.source == PROJECT else b for b in binding.bound)
+    return replace(_compile_bound(binding.parsed, bound, own), followed=binding.followed)
+
+
+def bind_report_again(
+    binding: Binding,
+    became: Mapping[Relation, CurrentNames | None],
+    connections: Connections,
+    own: OwnViews,
+) -> Binding:
+    """A report over tables that have other columns or types now.
+
+    A table that has another name than in the SQL, or whose columns do, is the one behind its
+    handle; one that is gone is whatever is called so now, unless its own name had become another.
+    """
+    renamed = {(each.source, each.table) for each in binding.followed}
+    bound, kept = [], []
+    for table in binding.bound:
+        relation = Relation(table.source, table.table)
+        now, is_renamed = became[relation], (table.source, table.handle) in renamed
+        if now is None and is_renamed:
+            raise _lost_name(binding, table)
+        if now is not None and (is_renamed or _has_other_names(table, now)):
+            bound.append(_table_behind(table, connections))
+            kept.append((table.source, table.handle))
+        else:
+            bound.append(_table_now(relation, connections, own))
+    followed = tuple(each for each in binding.followed if (each.source, each.table) in kept)
+    return replace(_compile_bound(binding.parsed, tuple(bound), own), followed=followed)
+
+
+def _has_other_names(table: DefinitionTable, now: CurrentNames) -> bool:
+    names = [(table.table, now.table), *now.columns.items()]
+    return any(before.lower() != after.lower() for before, after in names)
+
+
+def _lost_name(binding: Binding, table: DefinitionTable) -> DefinitionError:
+    """A table is gone, and what the SQL calls it or its columns had become something else."""
+    mine = [e for e in binding.followed if (e.source, e.table) == (table.source, table.handle)]
+    names = ", ".join(f'"{each.column or table.table}" became "{each.now}"' for each in mine)
+    return DefinitionError(
+        f'view "{binding.parsed.name}": {table.source}.{table.table} is gone, and since its SQL '
+        f"was bound names had changed: {names}",
+        path=binding.parsed.path,
+        hint="write the names of now into its SQL",
+    )
+
+
+def _compile_bound(
+    parsed: ParsedView, bound: tuple[DefinitionTable, ...], own: OwnViews
+) -> Binding:
+    """Bind to these tables; Spark says what a report over them means."""
     parents = [relation.table for relation in parsed.relations if relation.is_own]
     behind = tuple(dict.fromkeys(s for parent in parents for s in own.sources_behind(parent)))
     graph = None
@@ -108,17 +172,29 @@ def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Bin
 
 
 def _table_now(relation: Relation, connections: Connections, own: OwnViews) -> DefinitionTable:
-    key: tuple[str, ...] = ()
     if relation.is_own:
-        handle, found = relation.table, own.fields_of_view(relation.table)
-    else:
-        source = connections.get_source(relation.source)
-        handle = source.handle_of(relation.table)
-        described = source.describe_table(handle)
-        found, key = described.fields, described.key
-    # What is known never to be NULL is what the key consists of.
-    fields = pa.schema([pa.field(f.name, f.type, nullable=f.name not in key) for f in found])
+        return _own_table(relation.table, own)
+    source = connections.get_source(relation.source)
+    handle = source.handle_of(relation.table)
+    described = source.describe_table(handle)
+    fields = _bound_fields(described.fields, described.key)
     return DefinitionTable(relation.source, relation.table, handle, fields)
+
+
+def _table_behind(table: DefinitionTable, connections: Connections) -> DefinitionTable:
+    """The table behind a handle as it is now, under the names that the handle has."""
+    described = connections.get_source(table.source).describe_table(table.handle)
+    known = [field for field in described.fields if field.name in table.fields.names]
+    return replace(table, fields=_bound_fields(known, described.key))
+
+
+def _own_table(name: str, own: OwnViews) -> DefinitionTable:
+    return DefinitionTable(PROJECT, name, name, _bound_fields(own.fields_of_view(name), ()))
+
+
+def _bound_fields(fields: Iterable[Field], key: tuple[str, ...]) -> pa.Schema:
+    # What is known never to be NULL is what the key consists of.
+    return pa.schema([pa.field(f.name, f.type, nullable=f.name not in key) for f in fields])
 
 
 def bind_again(version: DefinitionVersion, path: str | None) -> Binding:
@@ -126,7 +202,8 @@ def bind_again(version: DefinitionVersion, path: str | None) -> Binding:
     from viewkeeper.view.sql.view_statement import parse_view
 
     graph = None if version.graph is None else decode_graph(json.loads(version.graph))
-    return _bind_tables(parse_view(version.text, path), version.bound, graph, version.behind)
+    bound = _bind_tables(parse_view(version.text, path), version.bound, graph, version.behind)
+    return replace(bound, followed=version.followed)
 
 
 def _bind_tables(

@@ -33,7 +33,7 @@ from viewkeeper.warehouse.store import Store
 def write_first_versions(store: Store, catalogue: ViewCatalogue) -> None:
     """Give views that were stored before definitions had versions the one that they have now."""
     changes = [
-        _same_rows(stored, catalogue, binding, store.now(), ())
+        redefine_same_rows(stored, catalogue.text_of(name), binding, store.now(), ())
         for name, stored in store.head.views.items()
         if not stored.versions and (binding := catalogue.bindings.get(name)) is not None
     ]
@@ -41,13 +41,13 @@ def write_first_versions(store: Store, catalogue: ViewCatalogue) -> None:
         store.commit(changes)
 
 
-def _same_rows(
-    stored: ViewHead, catalogue: ViewCatalogue, binding: Binding, at: float, causes: tuple[str, ...]
+def redefine_same_rows(
+    stored: ViewHead, text: str, binding: Binding, at: float, causes: tuple[str, ...]
 ) -> Redefine:
     """Another definition for the rows that are stored."""
     return Redefine(
         stored.view,
-        catalogue.text_of(stored.view),
+        text,
         binding.make_version(stored.ts, at, causes, parents=stored.parent_tables),
         stored.schema,
         stored.ts,
@@ -88,7 +88,8 @@ def _take_edit(
     if not same:
         return False
     causes = ("its SQL was edited",)
-    store.commit([_same_rows(stored, catalogue, written, store.now(), causes)])
+    text = catalogue.text_of(stored.view)
+    store.commit([redefine_same_rows(stored, text, written, store.now(), causes)])
     catalogue.put_binding(stored.view, written)
     return True
 

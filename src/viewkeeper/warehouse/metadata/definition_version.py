@@ -9,7 +9,7 @@ wrote; each schema change that it follows makes the next one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -37,13 +37,27 @@ class DefinitionTable:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowedName:
+    """What a table of a report, or a column of it, is called since: its SQL has the old name.
+
+    `table` is a handle, `column` is called as the handle calls it, and empty for the table itself.
+    """
+
+    source: str
+    table: str
+    column: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
 class DefinitionVersion:
     """A definition from a ts on, why it came, and how its rows relate to those of the one before.
 
     `extent` is equal, subset, superset or any; `causes` are sentences. `columns` are the view's.
     `graph` is what a report was compiled into, as JSON; `behind` are the sources behind the views
     of the project that it reads, `parents` the tables of those views that its rows were made from:
-    a view that was loaded again has another one.
+    a view that was loaded again has another one. `followed` are the renames that a report followed
+    by its handles alone.
     """
 
     text: str
@@ -56,6 +70,7 @@ class DefinitionVersion:
     graph: str | None = None
     behind: tuple[str, ...] = ()
     parents: Mapping[str, str] = field(default_factory=dict)
+    followed: tuple[FollowedName, ...] = ()
 
 
 def encode_versions(versions: Iterable[DefinitionVersion]) -> list[Body]:
@@ -70,7 +85,7 @@ def decode_versions(bodies: Iterable[Body]) -> tuple[DefinitionVersion, ...]:
 def _encode_version(version: DefinitionVersion) -> Body:
     body: Body = {name: getattr(version, name) for name in version.__dataclass_fields__}
     bound = [[b.source, b.table, b.handle, schema_text(b.fields)] for b in version.bound]
-    return {**body, "bound": bound}
+    return {**body, "bound": bound, "followed": [asdict(each) for each in version.followed]}
 
 
 def _decode_bound(facts: Any) -> DefinitionTable:
