@@ -83,6 +83,7 @@ def measured_part(batch: Batch, part: PartTask) -> PartResult:
         result.lookups,
         result.seconds,
         result.error,
+        result.asked_rows,
         time.process_time() - started,
         phases,
     )

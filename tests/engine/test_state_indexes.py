@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
+from viewkeeper.cli.commands.status_command import stored_lines
+from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.stages import key_index
 
 VIEWS = {
@@ -75,3 +77,31 @@ def test_whatever_happens_to_an_index_the_view_is_right(
             shutil.copytree(indexes, before)
         elif number < 3:
             damage(indexes, before)
+
+
+def test_status_says_what_is_stored_what_was_asked_and_how_large_groups_are(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    inner = (
+        "SELECT q.n, count(*) AS customers FROM (SELECT c.id, count(o.id) AS n FROM crm.customer c "
+        "LEFT JOIN shop.orders o ON o.customer_id = c.id GROUP BY c.id) q GROUP BY q.n"
+    )
+    shop = Shop(tmp_path, {**VIEWS, "inner": inner})
+    shop.fill()
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        before = {view.name: view for view in gather_status(project.settings, 0.0).views}
+        assert (before["by_customer"].asked_rows, before["by_customer"].largest_key) == (None, None)
+        shop.execute("shop", "DELETE FROM orders WHERE id = 39", "DELETE FROM item")
+        shop.execute("crm", "DELETE FROM customer WHERE id = 3")
+        project.refresh()
+        found = {view.name: view for view in gather_status(project.settings, 0.0).views}
+    # The newest order of customer 7 went, and the others of it are asked for.
+    assert (found["by_customer"].asked_rows, found["by_customer"].largest_key) == (4, 5)
+    assert found["by_product"].asked_rows == 0
+    (node,) = found["inner"].stored
+    assert (node.rows, node.largest_key) == (7, 5)
+    assert found["inner"].asked_rows
+    lines = stored_lines(gather_status(project.settings, 0.0))
+    asked = "by_customer: its last batch asked the sources for 4 rows"
+    assert f"{asked}; its largest group has 5 rows" in lines

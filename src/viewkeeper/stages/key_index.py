@@ -154,6 +154,12 @@ class KeyIndex:
         _refuse_negative(rows)
         return rows
 
+    def largest_value(self, column: str) -> int:
+        """The largest value that a column of whole numbers has, or has had since the file was
+        written; 0 if there are no rows."""
+        found = [pc.max(run.rows[column]).as_py() for run in (self._base, *self._overlay)]
+        return max((value for value in found if value is not None), default=0)
+
     def apply_rows(self, rows: pa.Table, ts: int) -> None:
         """Add signed rows that are written to the table up to a ts."""
         assert ts >= self._ts, f"the index is as of ts {self._ts}, beyond {ts}"

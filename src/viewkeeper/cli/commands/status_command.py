@@ -111,13 +111,22 @@ def source_table(found: ProjectStatus) -> Table:
 
 
 def stored_lines(found: ProjectStatus) -> list[str]:
-    """What views keep beside their own rows."""
-    return [
-        f"{node.name}: {node.rows:,} groups are kept for it, {node.bytes / (1 << 20):,.1f} MB in "
-        f"{amount_text(node.files, 'file')}"
-        for view in found.views
-        for node in view.stored
-    ]
+    """What reports keep beside their own rows, and what their last batches asked."""
+    lines = []
+    for view in found.views:
+        for node in view.stored:
+            size = f"{node.bytes / (1 << 20):,.1f} MB in {amount_text(node.files, 'file')}"
+            most = _largest_text(node.largest_key)
+            lines.append(f"{node.name}: {node.rows:,} groups are kept for it, {size}{most}")
+        if view.asked_rows is not None and (view.stored or view.largest_key is not None):
+            asked = amount_text(view.asked_rows, "row")
+            most = _largest_text(view.largest_key)
+            lines.append(f"{view.name}: its last batch asked the sources for {asked}{most}")
+    return lines
+
+
+def _largest_text(rows: int | None) -> str:
+    return "" if rows is None else f"; its largest group has {amount_text(rows, 'row')}"
 
 
 def lease_lines(found: ProjectStatus) -> list[str]:

@@ -52,6 +52,7 @@ from viewkeeper.updates.queue import (
 )
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.graph import needs_spark
+from viewkeeper.warehouse.activity import ViewActivity, read_activity, write_activity
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
 
@@ -69,6 +70,7 @@ class BatchOutcome:
     waiting: set[str] = field(default_factory=set)
     fold_rows: dict[str, pa.Table] = field(default_factory=dict)
     lookups: Counter[str] = field(default_factory=Counter)
+    asked_rows: Counter[str] = field(default_factory=Counter)
     where: Literal["inline", "spark"] = "inline"
     parts: int = 0
     changes: int = 0
@@ -124,6 +126,7 @@ class BatchRunner:
         self._indexes = StateIndexes(workspace.store.root)
         self._spool = workspace.store.root / "spool"
         self._beside = beside
+        self._activity = dict(read_activity(workspace.store.root))
 
     def run_batch(
         self,
@@ -144,8 +147,16 @@ class BatchRunner:
 
     def note_committed(self, outcome: BatchOutcome, until: int) -> None:
         """What a batch has brought is committed: the indexes of its folds go along."""
+        views = self._store.head.views
         for name, rows in outcome.fold_rows.items():
-            self._indexes.note_rows(self._store.head.views[name], rows, until)
+            self._indexes.note_rows(views[name], rows, until)
+        for name in (name for name in outcome.files if "#" not in name):
+            tables = [table for table in outcome.files if table.partition("#")[0] == name]
+            found = {table: self._indexes.largest_key(views[table]) for table in tables}
+            known = {table: rows for table, rows in found.items() if rows is not None}
+            self._activity[name] = ViewActivity(outcome.asked_rows[name], known)
+        here = {name: each for name, each in self._activity.items() if name in views}
+        write_activity(self._store.root, here)
 
     def clean_spool(self) -> None:
         """Remove what the last batch spilled."""
@@ -324,6 +335,7 @@ class BatchRunner:
         outcome.errors |= found.errors
         outcome.waiting |= found.waiting
         outcome.lookups.update(found.lookups)
+        outcome.asked_rows.update(found.asked_rows)
         failed = outcome.errors.keys() | outcome.waiting
         for member in members:
             if member.name not in failed:

@@ -8,7 +8,6 @@ evaluate has a job of its own: sweep, Spark SQL, write, three stages of one pipe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from viewkeeper.engine.batch.own_relations import multiply_copies
 from viewkeeper.engine.batch.part_sweep import (
     Batch,
     BatchMember,
+    LookupTally,
     PartResult,
     PartTask,
     joined_rows,
@@ -69,15 +69,17 @@ def run_late(
     shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
     target = batch.views[view]
     asked = {name: spark.sparkContext.accumulator(0) for name in batch.ends}
+    asked_rows = spark.sparkContext.accumulator(0)
 
     def sweep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         mine, parts = shared.value
         for numbers in batches:
             for number in numbers.column(0).to_numpy():
-                lookups: Counter[str] = Counter()
-                rows = joined_rows(mine, parts[number], lookups)
-                for name, count in lookups.items():
+                tally = LookupTally()
+                rows = joined_rows(mine, parts[number], tally)
+                for name, count in tally.lookups.items():
                     asked[name].add(count)
+                asked_rows.add(tally.rows)
                 if rows is not None:
                     yield from rows.to_batches()
 
@@ -92,7 +94,8 @@ def run_late(
         return [PartResult(view, error=error)]
     finally:
         shared.destroy()
-    return [PartResult(view, files, table, {name: a.value for name, a in asked.items()})]
+    lookups = {name: a.value for name, a in asked.items()}
+    return [PartResult(view, files, table, lookups, asked_rows=asked_rows.value)]
 
 
 def _keep_frame(

@@ -81,6 +81,14 @@ class PartTask:
     part: Part
 
 
+@dataclass(slots=True)
+class LookupTally:
+    """What was asked of the sources: the lookups of each, and the rows that they gave."""
+
+    lookups: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class PartResult:
     """What became of a part: files or rows, and what it cost."""
@@ -91,34 +99,37 @@ class PartResult:
     lookups: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     error: ViewkeeperError | None = None
+    asked_rows: int = 0
 
 
 def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     """Sweep one part; errors of the view are in the result."""
     started = time.perf_counter()
     view = batch.views[task.view]
-    lookups: Counter[str] = Counter()
+    tally = LookupTally()
     try:
-        with open_lookups(batch, lookups) as ask:
+        with open_lookups(batch, tally) as ask:
             sweep = batch_sweep(
                 Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes
             )
             rows, _ = run_sweep(sweep, partial(ask, view.plan.view))
         files, small = _keep_rows(batch, task, view, rows)
     except ViewkeeperError as error:
-        return PartResult(task.view, lookups=lookups, error=error)
+        return PartResult(task.view, lookups=tally.lookups, error=error)
     except PASSING:
         raise
     except BaseException as error:  # noqa: BLE001 - a library's panic too is of this view
-        return PartResult(task.view, lookups=lookups, error=UnexpectedViewError(task.view, error))
+        unexpected = UnexpectedViewError(task.view, error)
+        return PartResult(task.view, lookups=tally.lookups, error=unexpected)
     seconds = time.perf_counter() - started
-    return PartResult(task.view, files, small, dict(lookups), seconds)
+    lookups = dict(tally.lookups)
+    return PartResult(task.view, files, small, lookups, seconds, asked_rows=tally.rows)
 
 
-def joined_rows(batch: Batch, task: PartTask, lookups: Counter[str]) -> pa.Table | None:
+def joined_rows(batch: Batch, task: PartTask, tally: LookupTally) -> pa.Table | None:
     """The joined rows of a part before its projection, for views that Spark must finish."""
     view = batch.views[task.view]
-    with open_lookups(batch, lookups) as ask:
+    with open_lookups(batch, tally) as ask:
         sweep = view_change(Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes)
         return run_sweep(sweep, partial(ask, view.plan.view))[0]
 
@@ -135,7 +146,7 @@ def origin_rows(batch: Batch, view: BatchMember, part: Part) -> dict[int, pa.Tab
 
 
 @contextmanager
-def open_lookups(batch: Batch, lookups: Counter[str]) -> Iterator[Ask]:
+def open_lookups(batch: Batch, tally: LookupTally) -> Iterator[Ask]:
     """A way to ask the sources of a batch; snapshots are opened when first needed, and closed."""
     snapshots: dict[str, Snapshot] = {}
     with ExitStack() as closing:
@@ -147,8 +158,9 @@ def open_lookups(batch: Batch, lookups: Counter[str]) -> Iterator[Ask]:
             if name not in snapshots:
                 snapshots[name] = batch.openers[name]()
                 closing.callback(snapshots[name].close)
-            lookups[name] += 1
+            tally.lookups[name] += 1
             answer = snapshots[name].answer_lookup(lookup, batch.ends[name])
+            tally.rows += answer.rows.num_rows
             return typed_answer(view, lookup, answer)
 
         yield ask

@@ -19,7 +19,13 @@ import pyarrow as pa
 
 from viewkeeper.delta.kernel import Kernel, distinct_rows, matching_pairs
 from viewkeeper.engine.batch.own_relations import changes_of_rows, expand_rows, renamed_rows
-from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, open_lookups
+from viewkeeper.engine.batch.part_sweep import (
+    Batch,
+    BatchMember,
+    LookupTally,
+    PartResult,
+    open_lookups,
+)
 from viewkeeper.errors import (
     CorruptError,
     HorizonError,
@@ -121,6 +127,8 @@ class StagedResult:
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     lookups: Counter[str] = field(default_factory=Counter)
+    asked_rows: Counter[str] = field(default_factory=Counter)
+    """Per view, the rows that the sources gave."""
 
 
 class StagedRun:
@@ -198,6 +206,7 @@ class StagedRun:
             self.result.lookups.update(result.lookups)
         for stage in stages:
             mine = [result for result in results if result.view == stage.name]
+            self.result.asked_rows[stage.member.name] += sum(each.asked_rows for each in mine)
             with self._contain_errors(stage):
                 self._gather_results(stage, members[stage.name], mine)
 
@@ -282,8 +291,8 @@ class StagedRun:
         together = combine_partials(fold, partials)
         keys = distinct_rows(together.select([group.name for group in fold.groups]))
         before = self._find_groups(stage.table.head, fold, keys, self._batch.own.since)
-        lookups: Counter[str] = Counter()
-        with open_lookups(self._batch_with({}), lookups) as ask:
+        tally = LookupTally()
+        with open_lookups(self._batch_with({}), tally) as ask:
 
             def ask_input(keys: pa.Table) -> pa.Table:
                 lookup = _input_lookup(fold, keys)
@@ -293,7 +302,8 @@ class StagedRun:
             made = advance_fold(
                 fold, together, before, ask_input, lambda keys: _matching_rows(rows, keys)
             )
-        self.result.lookups.update(lookups)
+        self.result.lookups.update(tally.lookups)
+        self.result.asked_rows[stage.member.name] += tally.rows
         return made
 
     # -- what stages leave ---------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.delta.arrow_compute import pc
-from viewkeeper.stages.fold_layout import layout_of
+from viewkeeper.stages.fold_layout import ROWS_COLUMN, layout_of
 from viewkeeper.stages.key_index import IndexOwner, KeyIndex, open_index, rebuild_index
 from viewkeeper.view.definition import Fold
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -29,6 +29,7 @@ class StateIndexes:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._open: dict[str, KeyIndex] = {}
+        self._largest: dict[str, int] = {}
 
     def find_groups(self, head: ViewHead, fold: Fold, keys: pa.Table, as_of: int) -> pa.Table:
         """What is stored of these groups of a fold as of a ts, hidden columns too."""
@@ -43,6 +44,14 @@ class StateIndexes:
         index = self._open.get(head.table)
         if index is not None:
             index.apply_rows(rows.select([*head.schema.names, COUNT]), ts)
+            self._largest[head.table] = max(
+                self._largest[head.table], pc.max(rows[ROWS_COLUMN]).as_py() or 0
+            )
+
+    def largest_key(self, head: ViewHead) -> int | None:
+        """The most rows of one group of a fold, now or since its index was opened; None if nobody
+        has asked for a group yet."""
+        return self._largest.get(head.table)
 
     def _index_at(self, head: ViewHead, names: tuple[str, ...], as_of: int) -> KeyIndex:
         folder = self._root / FOLDER / head.table
@@ -53,6 +62,8 @@ class StateIndexes:
         if index is None or index.ts != as_of:
             rows = read_stored(self._root, head, as_of)
             index = rebuild_index(folder, owner, [rows], as_of)
+        if self._open.get(head.table) is not index:
+            self._largest[head.table] = index.largest_value(ROWS_COLUMN)
         self._open[head.table] = index
         return index
 

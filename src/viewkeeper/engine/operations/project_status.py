@@ -28,6 +28,7 @@ from viewkeeper.upstream import leases
 from viewkeeper.upstream.any_source import open_source
 from viewkeeper.upstream.leases import Lease
 from viewkeeper.view.definition import PROJECT
+from viewkeeper.warehouse.activity import ViewActivity, read_activity
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lock import LockHolder, read_holder
 from viewkeeper.warehouse.metadata.batch_plan import Ledger, read_plan
@@ -73,12 +74,13 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class StoredNode:
-    """A fold inside a view: how much is stored of it."""
+    """A fold inside a view: how much is stored of it, and the rows behind its largest key."""
 
     name: str
     rows: int
     files: int
     bytes: int
+    largest_key: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,10 @@ class ViewStatus:
     problem: str | None
     stored: tuple[StoredNode, ...] = ()
     """The folds that it keeps beside its own rows."""
+    asked_rows: int | None = None
+    """The rows that its sources gave for the lookups of its last batch; None before any."""
+    largest_key: int | None = None
+    """The rows behind the largest key of its own table, where that is a fold's."""
 
     @property
     def lag_seconds(self) -> float | None:
@@ -136,10 +142,17 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
         for name, source in settings.sources.items()
     }
     planned = _planned_views(settings, head)
+    activity = read_activity(settings.warehouse)
     held = {p.view for p in Proposals(settings.warehouse).list_proposals()}
     views = [
         _loaded_status(
-            view, ledger, looks, now, planned, held, _stored_tables(settings, head, view)
+            view,
+            ledger,
+            looks,
+            now,
+            planned,
+            held,
+            _stored_tables(settings, head, view, activity.get(view.view)),
         )
         for view in head.shown_views.values()
     ]
@@ -317,17 +330,20 @@ def _loaded_status(
         or (HELD.format(view.view) if view.view in held else gone)
         or stored.problem,
         stored=stored.nodes,
+        asked_rows=stored.activity.asked_rows if stored.activity else None,
+        largest_key=stored.activity.largest_keys.get(view.view) if stored.activity else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _StoredTables:
-    """What is stored of a view beside its rows, what is wrong with any of its tables, and which of
-    the views that it reads have stopped."""
+    """What is stored of a view beside its rows, what is wrong with any of its tables, which of the
+    views that it reads have stopped, and what its last batch did."""
 
     nodes: tuple[StoredNode, ...]
     damage: WarehouseError | None
     stopped: tuple[str, ...]
+    activity: ViewActivity | None
 
     @property
     def problem(self) -> str | None:
@@ -336,18 +352,23 @@ class _StoredTables:
         return str(self.damage) if self.damage else None
 
 
-def _stored_tables(settings: Settings, head: Head, view: ViewHead) -> _StoredTables:
+def _stored_tables(
+    settings: Settings, head: Head, view: ViewHead, activity: ViewActivity | None
+) -> _StoredTables:
     tables = head.tables_of(view.view)
     root = settings.warehouse
     found = [error for table in tables if (error := find_damage(root, table)) is not None]
+    largest = activity.largest_keys if activity else {}
     nodes = tuple(
-        StoredNode(table.view, table.rows, table.files, _table_bytes(root, table))
+        StoredNode(
+            table.view, table.rows, table.files, _table_bytes(root, table), largest.get(table.view)
+        )
         for table in tables[1:]
     )
     bound = view.versions[-1].bound if view.versions else ()
     names = [each.table for each in bound if each.source == PROJECT]
     stopped = tuple(n for n in names if n in head.views and head.views[n].stopped)
-    return _StoredTables(nodes, found[0] if found else None, stopped)
+    return _StoredTables(nodes, found[0] if found else None, stopped, activity)
 
 
 def _table_bytes(root: Path, table: ViewHead) -> int:

@@ -1,0 +1,54 @@
+"""What the last batch of each view asked, and how many rows stand behind its largest key.
+
+These are figures for people, kept beside the tables in one small file that `status` reads. It is
+not durable and nothing depends on it: where it is missing or torn, nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from viewkeeper.errors import WarehouseError
+from viewkeeper.storage import sealed_json, typed_json
+
+FILE = "activity.json"
+KIND = "file of activity"
+_WAY_OUT = "nothing to do: the next batch writes it again"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewActivity:
+    """A view in its last batch.
+
+    `asked_rows` are the rows that the sources gave for its lookups. `largest_keys` has, for every
+    fold of the view, the most rows that one of its groups has, or has had since the fold's index
+    was made.
+    """
+
+    asked_rows: int = 0
+    largest_keys: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseActivity:
+    """All views of a warehouse, by name."""
+
+    views: Mapping[str, ViewActivity] = field(default_factory=dict)
+
+
+def read_activity(root: Path) -> Mapping[str, ViewActivity]:
+    """What is known of the last batches, by view."""
+    try:
+        body = sealed_json.unseal_file(root / FILE, KIND, _WAY_OUT)
+        return typed_json.read_typed(WarehouseActivity, body).views
+    except (OSError, ValueError, WarehouseError):
+        # Whatever is wrong with it, the next batch writes it again.
+        return {}
+
+
+def write_activity(root: Path, views: Mapping[str, ViewActivity]) -> None:
+    """Replace what is known of the last batches."""
+    body = asdict(WarehouseActivity(dict(views)))
+    sealed_json.write_sealed(root / FILE, KIND, body, durable=False)
