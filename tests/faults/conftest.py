@@ -22,6 +22,16 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pat
     return folder
 
 
+@pytest.fixture(scope="session")
+def reporting(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The same with reports of three levels on the join."""
+    folder = make_project(tmp_path_factory.mktemp("reporting") / "shop", reports=True)
+    with viewkeeper.open(folder, spark=spark) as project:
+        report = project.refresh()
+    assert not report.waiting, report.waiting
+    return folder
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many faults there were."""
     for line in tally.summary():

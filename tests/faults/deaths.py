@@ -37,7 +37,7 @@ STEPS = {
     "queue": "viewkeeper.updates.queue:UpdateQueue.seal_changes@{}",
     "lookup": f"{SQLITE}.snapshot:SqliteSnapshot.answer_lookup@{{}}",
     "sweep": f"{ENGINE}.batch.batch_runner:run_inline@{{}}",
-    "data file": f"{ENGINE}.batch.batch_runner:write_rows@{{}}",
+    "data file": f"{ENGINE}.batch.staged_run:write_rows@{{}}",
     "task's file": f"{ENGINE}.batch.part_sweep:write_rows@{{}}",
     "history file": f"{ENGINE}.batch.change_archive:ChangeArchive._write_file@{{}}",
     "history index": f"{ENGINE}.batch.change_archive:ChangeArchive._write_index@{{}}",
@@ -66,6 +66,18 @@ STEPS = {
 }
 """Every step of a commit, of its aftermath and of upkeep, by name."""
 
+REPORT_STEPS = {
+    "groups": f"{ENGINE}.batch.state_indexes:StateIndexes.find_groups@{{}}",
+    "groups advanced": f"{ENGINE}.batch.staged_run:advance_fold@{{}}",
+    "stored parent": f"{ENGINE}.batch.own_relations:find_rows@{{}}",
+    "index made": "viewkeeper.stages.key_index:rebuild_index@{}",
+    "index file": "viewkeeper.stages.key_index:_write_base@{}",
+    "index opened": "viewkeeper.stages.key_index:_read_base@{}",
+    "index applied": f"{ENGINE}.batch.state_indexes:StateIndexes.note_rows@{{}}",
+    "index's own": "viewkeeper.stages.key_index:KeyIndex.apply_rows@{}",
+}
+"""Every step that reports add."""
+
 RECOVERY = {
     "cut back": f"{WAREHOUSE}.lake.delta_log:cut_back@{{}}",
     "redo": f"{WAREHOUSE}.redo:OpenTables.redo_record@{{}}",
@@ -78,7 +90,7 @@ RECOVERY = {
 
 FULL = {
     "plan": f"{WAREHOUSE}.metadata.plan_files:write_plan@{{}}",
-    "data file": f"{ENGINE}.batch.batch_runner:write_rows@{{}}",
+    "data file": f"{ENGINE}.batch.staged_run:write_rows@{{}}",
     "task's file": f"{ENGINE}.batch.part_sweep:write_rows@{{}}",
     "spilled changes": "viewkeeper.updates.queue:UpdateQueue.append_changes@{}",
     "history": f"{ENGINE}.batch.change_archive:ChangeArchive.keep_changes@{{}}",
@@ -99,7 +111,7 @@ def full(name: str, k: int) -> str:
 
 def step(name: str, k: int, side: str) -> str:
     """A named step as text for `arm`."""
-    target, _, text = {**STEPS, **RECOVERY}[name].partition("@{}")
+    target, _, text = {**STEPS, **REPORT_STEPS, **RECOVERY}[name].partition("@{}")
     return f"{target}@{k}:{side}{text}"
 
 

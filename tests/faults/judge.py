@@ -2,7 +2,8 @@
 
 The journal is replayed in plain SQLite, transaction by transaction. The ledger views say how many
 transactions of each database a state contains; that state must be the join as SQLite computes it
-after just these transactions. Every state that is still kept is judged, not only the newest, and
+after just these transactions, and so must every report be that the project has, made from the same
+text by views of SQLite. Every state that is still kept is judged, not only the newest, and
 nothing of Viewkeeper is used but its reader of files.
 """
 
@@ -16,9 +17,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.faults.shop import JOIN_HERE, JOURNAL, LEDGERS, TABLES, first_rows, run_all
+from tests.faults.shop import (
+    JOIN_HERE,
+    JOURNAL,
+    LEDGERS,
+    REPORTS,
+    TABLES,
+    first_rows,
+    reports_here,
+    run_all,
+)
 from viewkeeper.engine.batch.change_archive import archive_files, read_index
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lake.verified_files import PATTERN
@@ -41,6 +52,9 @@ class Judge:
         self._project = project
         self._root = project / "warehouse"
         self._last = read_head(self._root)
+        files = {file.stem for file in (project / "views").glob("*.sql")}
+        self.views = {"lines"} | (REPORTS.keys() & files)
+        """The views that are compared with the journal, besides the ledgers."""
 
     def check(self) -> Head:
         """Every kept state is right, and nothing went back; less while views are being loaded."""
@@ -51,8 +65,8 @@ class Judge:
             for source, position in view.positions.items():
                 assert head.views[name].positions[source] >= position, f"{name} went back"
         self._last = head
-        if len(head.views) == 1 + len(LEDGERS):
-            self._check_join(head, {view: self._ledger(head, view) for view in LEDGERS})
+        if len(head.shown_views) == len(self.views) + len(LEDGERS):
+            self._check_views(head, {view: self._ledger(head, view) for view in LEDGERS})
         self._check_history()
         return head
 
@@ -81,17 +95,21 @@ class Judge:
         assert stamps == sorted(stamps), f"{view}: ts against the order of commits"
         return stamps
 
-    def _check_join(self, head: Head, ledgers: dict[str, list[int]]) -> None:
-        view = head.views["lines"]
+    def _check_views(self, head: Head, ledgers: dict[str, list[int]]) -> None:
         oldest = max(max(each.horizon, each.exact_ts) for each in head.views.values())
         newest = min(each.ts for each in head.views.values())
         stamps = {ts for each in ledgers.values() for ts in each} | {oldest, newest}
-        shown = States(view_state.read_view_changes(self._root, view, 0).to_pylist())
+        shown = {
+            name: States(view_state.read_view_changes(self._root, head.views[name], 0))
+            for name in sorted(self.views)
+        }
         replay = Replay(self._project)
         for ts in sorted(ts for ts in stamps if oldest <= ts <= newest):
             passed = {LEDGERS[name]: bisect_right(each, ts) for name, each in ledgers.items()}
-            found, expected = shown(ts), replay.until(passed)
-            assert found == expected, _difference(ts, found, expected)
+            replay.bring_forward(passed)
+            for name, states in shown.items():
+                found, expected = states(ts), replay.rows_of(name)
+                assert found == expected, f"{name} {_difference(ts, found, expected)}"
         replay.close()
 
     def _check_history(self) -> None:
@@ -141,14 +159,19 @@ class Replay:
             for statement in TABLES[name]:
                 self._connection.execute(statement)
             run_all(self._connection, first_rows(name))
+        for name, text in {"lines": JOIN_HERE, **reports_here()}.items():
+            self._connection.execute(f"CREATE VIEW {name} AS {text}")
 
-    def until(self, numbers: dict[str, int]) -> Rows:
-        """The join after so many transactions of each database."""
+    def bring_forward(self, numbers: dict[str, int]) -> None:
+        """Apply so many transactions of each database."""
         for name, number in numbers.items():
             while self._done[name] < number:
                 run_all(self._connection, next(self._todo[name]))
                 self._done[name] += 1
-        return Counter(self._connection.execute(JOIN_HERE).fetchall())
+
+    def rows_of(self, view: str) -> Rows:
+        """A view as SQLite computes it now."""
+        return Counter(self._connection.execute(f"SELECT * FROM {view}").fetchall())
 
     def close(self) -> None:
         self._connection.close()
@@ -157,14 +180,15 @@ class Replay:
 class States:
     """The state as of growing ts, from signed rows."""
 
-    def __init__(self, changes: list[dict[str, Any]]) -> None:
-        self._changes = iter(sorted(changes, key=lambda row: int(row["_ts"])))
+    def __init__(self, changes: pa.Table) -> None:
+        self._columns = [name for name in changes.column_names if name not in ("_ts", "_count")]
+        self._changes = iter(sorted(changes.to_pylist(), key=lambda row: int(row["_ts"])))
         self._next = next(self._changes, None)
         self._rows: Rows = Counter()
 
     def __call__(self, ts: int) -> Rows:
         while self._next is not None and self._next["_ts"] <= ts:
-            row = (self._next["city"], self._next["title"], self._next["cents"])
+            row = tuple(self._next[name] for name in self._columns)
             self._rows[row] += self._next["_count"]
             self._next = next(self._changes, None)
         assert min(self._rows.values(), default=0) >= 0, f"a negative count at ts {ts}"

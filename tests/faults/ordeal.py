@@ -83,7 +83,10 @@ class Ordeal:
 
     def is_caught_up(self) -> bool:
         views = read_head(self.project / "warehouse").views
-        if len(views) != 1 + len(LEDGERS) or len({view.ts for view in views.values()}) != 1:
+        shown = [name for name in views if "#" not in name]
+        if len(shown) != len(self.judge.views) + len(LEDGERS):
+            return False
+        if len({view.ts for view in views.values()}) != 1:
             return False
         return all(
             views[view].rows == self.ask(name, "SELECT count(*) FROM ledger")

@@ -5,7 +5,9 @@ of its own shows each ledger. So a view row is the receipt of a source transacti
 missing was lost, one that is there twice was applied twice, and the ledgers' rows as of a ts say
 exactly which transactions every other view must contain as of that ts.
 
-The join shows no key, so its rows repeat and have counts. Ids come from small ranges, so inserts
+The join shows no key, so its rows repeat and have counts. Where they are wanted, reports of three
+levels stand on it: aggregates of the join, and a left join of these; one of them has a fold of its
+own inside. Ids come from small ranges, so inserts
 replace, updates hit and deletes find. Nothing of Viewkeeper is used here, nor by the writers.
 """
 
@@ -40,6 +42,18 @@ JOIN {shop}item i ON i.order_id = o.id JOIN {cat}product p ON p.id = i.product_i
 """
 JOIN_HERE = JOIN.format(shop="", crm="", cat="")
 """The join as plain SQL over one database that has all the tables."""
+
+REPORTS: Mapping[str, str] = {
+    "per_city": "SELECT city, count(*) AS n, sum(cents) AS cents, max(cents) AS top FROM lines "
+    "GROUP BY city",
+    "per_title": "SELECT title, count(*) AS n, max(cents) AS top FROM lines GROUP BY title",
+    "leaders": "SELECT c.city, c.n, c.cents, t.title, t.n AS sold FROM per_city c "
+    "LEFT JOIN per_title t ON t.top = c.top",
+    "busy": "WITH placed AS (SELECT o.customer_id, count(*) AS n FROM {shop}orders o "
+    "GROUP BY o.customer_id) SELECT c.city, p.n, count(*) AS customers FROM {crm}customer c "
+    "LEFT JOIN placed p ON p.customer_id = c.id GROUP BY c.city, p.n",
+}
+"""Views on views, in the order in which they read each other."""
 
 CUSTOMERS, ORDERS, PRODUCTS = 12, 40, 10
 
@@ -109,7 +123,12 @@ def _products(rng: random.Random) -> list[Statement]:
     return [product(number, rng.randrange(100))]
 
 
-def make_project(folder: Path, settings: str = "") -> Path:
+def reports_here() -> dict[str, str]:
+    """The reports as plain SQL over one database that has all the tables, and `lines`."""
+    return {name: text.format(shop="", crm="") for name, text in REPORTS.items()}
+
+
+def make_project(folder: Path, settings: str = "", reports: bool = False) -> Path:
     """The databases and the project file, not loaded yet."""
     (folder / "views").mkdir(parents=True)
     for database in TABLES:
@@ -120,6 +139,8 @@ def make_project(folder: Path, settings: str = "") -> Path:
     write_settings(folder, settings, sources)
     join = JOIN.format(shop="shop.", crm="crm.", cat="cat.")
     _write_view(folder, "lines", join)
+    for name, text in REPORTS.items() if reports else ():
+        _write_view(folder, name, text.format(shop="shop.", crm="crm."))
     for view, database in LEDGERS.items():
         _write_view(folder, view, f"SELECT n FROM {database}.ledger")
     (folder / JOURNAL).touch()
