@@ -8,7 +8,9 @@ medians, and at the end every view is compared with SQLite over the same databas
 - *star*: a fact with six dimensions, by inner and by left joins.
 - *fold*: count, sum and avg by segment, and min and max, over a join of four tables, and the join.
 - *levels*: a join, an aggregate over it, and a join of that aggregate with another one.
-- *fan-out*: one row of a dimension under many facts, for an aggregate over both.
+- *fan-out*: one row of a dimension under many facts, for an aggregate over both, beside computing
+  the aggregate again on Spark.
+- *groups*: an aggregate with millions of groups: its load, its start, and batches.
 """
 
 from __future__ import annotations
@@ -35,16 +37,18 @@ SEGMENTS = 20
 
 @dataclass(frozen=True, slots=True)
 class ReportSizes:
-    """Rows of the fact, batch sizes with their repetitions, and facts under one dimension row."""
+    """Rows of the fact, batch sizes with their repetitions, facts under one dimension row, and
+    groups of an aggregate."""
 
     facts: int
     repetitions: Mapping[int, int]
     fan_out: int
+    groups: int
 
 
-FULL = ReportSizes(200_000, {1: 15, 1_000: 7, 100_000: 3}, 1_000_000)
-QUICK = ReportSizes(20_000, {1: 9, 1_000: 3}, 50_000)
-TINY = ReportSizes(300, {1: 1, 10: 1}, 500)
+FULL = ReportSizes(200_000, {1: 15, 1_000: 7, 100_000: 3}, 1_000_000, 10_000_000)
+QUICK = ReportSizes(20_000, {1: 9, 1_000: 3}, 50_000, 100_000)
+TINY = ReportSizes(300, {1: 1, 10: 1}, 500, 500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,20 +250,83 @@ def measure_fan_out(folder: Path, sizes: ReportSizes, told: list[ReportFigure]) 
     databases = Databases(folder, sizes.facts)
     databases.add_facts(sizes.fan_out, under=3)
     with contestant(databases, "under", {"view": UNDER}) as (maintainer, observer):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = _peak_mb()
         databases.move_segment(3)
         seconds = _timed_batch(maintainer)
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        grown = _peak_mb() - before
         assert observer.last is not None
-        started = time.perf_counter()
+        lookups, where = sum(observer.last.lookups.values()), observer.last.where
         _check_views(databases, maintainer, {"view": UNDER})
+    with open_project(databases.folder / "under") as project:
+        project.refresh()
+        started = time.perf_counter()
+        project.refresh(full_refresh=["view"])
         again = time.perf_counter() - started
-        lookups = sum(observer.last.lookups.values())
-        where = observer.last.where
-        told.append(
-            ReportFigure("fan-out", "fold", sizes.fan_out, seconds, seconds / again, lookups, where)
+    told.append(
+        ReportFigure("fan-out", "fold", sizes.fan_out, seconds, seconds / again, lookups, where)
+    )
+    print(_line_of(told[-1]), f"(ratio to a load on Spark); {grown:.0f} MB more", flush=True)
+
+
+PER_ACCOUNT = (
+    "SELECT account, count(*) AS n, sum(amount) AS total FROM facts.entry GROUP BY account"
+)
+GROUP_BATCHES = {1: 9, 1_000: 3, 100_000: 2}
+
+
+def measure_groups(folder: Path, sizes: ReportSizes, told: list[ReportFigure]) -> None:
+    """An aggregate with many groups: load, start and batches; memory is the driver's peak."""
+    databases = Databases(folder, 100)
+    with closing(databases.connect("facts")) as facts, facts:
+        facts.execute(
+            "CREATE TABLE entry (id INTEGER PRIMARY KEY, account INTEGER, amount INTEGER)"
         )
-        print(_line_of(told[-1]), f"(ratio to SQLite computing all groups); {grown:.0f} MB more")
+        facts.execute(
+            "INSERT INTO entry WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n "
+            "WHERE i + 1 < ?) SELECT i, i * 7919 % ?, i % 1000 FROM n",
+            (sizes.groups, sizes.groups),
+        )
+
+    def note_step(step: str, changes: int, seconds: float, where: str) -> None:
+        told.append(ReportFigure("groups", step, changes, seconds, 1.0, 0, where))
+        print(_line_of(told[-1]), f"{_peak_mb():.0f} MB", flush=True)
+
+    started = time.perf_counter()
+    with contestant(databases, "accounts", {"view": PER_ACCOUNT}) as (maintainer, observer):
+        note_step("load", sizes.groups, time.perf_counter() - started, "spark")
+        for size, repetitions in GROUP_BATCHES.items():
+            times = []
+            for number in range(repetitions):
+                _change_entries(databases, min(size, sizes.groups // 2), number)
+                times.append(_timed_batch(maintainer))
+                if size == 1 and number == 0:
+                    note_step("first 1", 1, times.pop(), "inline")
+            assert observer.last is not None
+            note_step("batch", size, statistics.median(times), observer.last.where)
+        _check_views(databases, maintainer, {"view": PER_ACCOUNT})
+    started = time.perf_counter()
+    with (
+        open_project(databases.folder / "accounts") as project,
+        project.open_maintainer("benchmark", Attentive()) as maintainer,
+    ):
+        maintainer.start_run()
+        _change_entries(databases, 1, 0)
+        _timed_batch(maintainer)
+        note_step("restart, 1", 1, time.perf_counter() - started, "inline")
+
+
+def _change_entries(databases: Databases, count: int, number: int) -> None:
+    """Add to the amounts of so many accounts, spread over all of them."""
+    with closing(databases.connect("facts")) as facts, facts:
+        (rows,) = facts.execute("SELECT count(*) FROM entry").fetchone()
+        step = max(1, rows // count)
+        ids = [(number + n * step) % rows for n in range(count)]
+        facts.executemany("UPDATE entry SET amount = amount + 1 WHERE id = ?", [(i,) for i in ids])
+
+
+def _peak_mb() -> float:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _line_of(figure: ReportFigure) -> str:
@@ -273,12 +340,14 @@ def _line_of(figure: ReportFigure) -> str:
 def run_reports(out: Path, sizes: ReportSizes, only: Sequence[str] = ()) -> list[ReportFigure]:
     """Measure all workloads, or some; figures go to `reports.json`."""
     told: list[ReportFigure] = []
-    for workload in (*WORKLOADS, "fan-out"):
+    for workload in (*WORKLOADS, "fan-out", "groups"):
         if only and workload not in only:
             continue
         with tempfile.TemporaryDirectory(prefix="viewkeeper-reports-") as folder:
             if workload == "fan-out":
                 measure_fan_out(Path(folder), sizes, told)
+            elif workload == "groups":
+                measure_groups(Path(folder), sizes, told)
             else:
                 measure_workload(Path(folder), workload, sizes, told)
     out.mkdir(parents=True, exist_ok=True)

@@ -62,6 +62,9 @@ class LoadedTable:
     hidden: tuple[str, ...] = ()
 
 
+HELD_ROWS = 200_000
+"""So many partial sums a task of a load holds in memory."""
+
 LoadedTables = Mapping[str, LoadedTable]
 """What was loaded of a view: its own table, and those of its folds, by their names."""
 
@@ -143,21 +146,34 @@ def _partial_frame(
     names: Mapping[Relation, str],
     writer: _TableWriter,
 ) -> DataFrame:
-    """Partial sums of the rows of a fold's input, one group at most once per task."""
+    """Partial sums of the rows of a fold's input.
+
+    A task holds `HELD_ROWS` of them at most: where its rows have many groups, partial sums go on
+    before all rows were seen.
+    """
     ts, partial = writer.target.ts, layout_of(fold).partial
     rows = spark.sql(_input_query(graph, fold, names))
     schema = _input_schema(graph, fold)
 
     def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
+        rows = 0
         for batch in batches:
             exact = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
             stamps = pa.array(np.full(batch.num_rows, ts, np.int64))
             counts = pa.array(np.ones(batch.num_rows, np.int64))
             signed = exact.append_column(TS, stamps).append_column(COUNT, counts)
-            held = [combine_partials(fold, [*held, pre_aggregate(fold, signed)])]
-        for table in held:
-            yield from table.select(partial.names).cast(partial).to_batches()
+            held.append(pre_aggregate(fold, signed))
+            rows += held[-1].num_rows
+            if rows >= HELD_ROWS:
+                held = [combine_partials(fold, held)]
+                rows = held[0].num_rows
+                if rows > HELD_ROWS // 2:
+                    yield from held[0].select(partial.names).cast(partial).to_batches()
+                    held, rows = [], 0
+        if held:
+            together = combine_partials(fold, held)
+            yield from together.select(partial.names).cast(partial).to_batches()
 
     return rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(partial))
 
