@@ -103,7 +103,7 @@ def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Bin
 
 
 def bind_parents_again(binding: Binding, own: OwnViews) -> Binding:
-    """The same definition over the same tables, and over the views of now that it reads."""
+    """The same definition over the same tables, and over its parents as they are at present."""
     bound = tuple(_own_table(b.table, own) if b.source == PROJECT else b for b in binding.bound)
     return replace(_compile_bound(binding.parsed, bound, own), followed=binding.followed)
 
