@@ -1,9 +1,10 @@
 """Random damage of a finished project's warehouse, and then everything that a user would do.
 
 A project over SQLite and files, with several views, merged, folded and with kept changes, is
-copied; one file of its warehouse, of any kind, is damaged. Then come `status`, a scrub, both
-readers, `verify`, a new batch and the readers again. Each of them ends right or with an error of
-ours: *silently wrong* is 0, and so are other exceptions.
+copied; one file of its warehouse, of any kind, is damaged. Two of the views are reports: groups of
+another view, whose fold has a table inside the graph and an index, and a left join of these groups.
+Then come `status`, a scrub, both readers, `verify`, a new batch and the readers again. Each of them
+ends right or with an error of ours: *silently wrong* is 0, and so are other exceptions.
 
 What Spark does costs most. It reads the damaged view, or one by chance; and it recomputes that view
 (`verify`) wherever nothing else has found anything, which is where something could be hidden.
@@ -30,6 +31,7 @@ import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
 from tests.faults.damage import Outcome, damage_one, relative_files
 from tests.faults.tally import Faults
+from viewkeeper.engine.batch.state_indexes import FOLDER
 from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.settings.project_file import read_settings
@@ -45,7 +47,12 @@ VIEWS = {
     "lines": LINES,
     "customers": "SELECT id, name, city FROM crm.customer",
     "ratings": "SELECT product, stars FROM stock.rating",
+    "sales": """SELECT name, count(*) AS n, count(DISTINCT title) AS titles, max(cents) AS top
+FROM lines GROUP BY name HAVING count(*) > 2""",
+    "cities": """SELECT c.city, c.name, s.n, s.top
+FROM crm.customer c LEFT JOIN sales s ON s.name = c.name""",
 }
+PARENTS = {"sales": "lines", "cities": "sales"}
 SETTINGS = """  stock: {kind: files, path: stock, format: csv, settle_seconds: 0,
     tables: {rating: {columns: {product: bigint, stars: bigint}}}}
 retention: 1s
@@ -80,8 +87,14 @@ class World(Shop):
         ratings = Counter(tuple(map(int, line.split(","))) for line in lines)
         return {
             "ratings": ratings,
-            **{view: self.recomputed(VIEWS[view]) for view in VIEWS if view != "ratings"},
+            **{view: self.recomputed(text_of(view)) for view in VIEWS if view != "ratings"},
         }
+
+
+def text_of(view: str) -> str:
+    """The SQL of a view over base tables alone: the view that it reads is a derived table."""
+    sql, parent = VIEWS[view], PARENTS.get(view)
+    return sql if parent is None else f"WITH {parent} AS ({text_of(parent)})\n{sql}"
 
 
 def world_in(folder: Path) -> World:
@@ -107,6 +120,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> P
                 project.compact()
         assert project.refresh().waiting == {}
         assert {v: rows_of(project.view(v)) for v in VIEWS} == world.right_rows()
+        assert any(view.is_inner for view in project.newest_head().views.values())
+    assert any((folder / "warehouse" / FOLDER).rglob("*.arrow")), "no index of a fold to damage"
     return folder
 
 
@@ -186,6 +201,13 @@ class Ordeal:
         return {v for v in VIEWS if v in report.waiting or v not in views or views[v].stopped}
 
 
+def view_of(path: Path) -> str:
+    """The view whose rows a file of a warehouse holds, shown, inside its graph or in an index."""
+    if path.parts[0] not in ("views", FOLDER):
+        return ""
+    return path.parts[1].partition("-")[0]
+
+
 @pytest.mark.campaign
 def test_many_damages_of_a_project(
     finished: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -199,8 +221,8 @@ def test_many_damages_of_a_project(
         # Files that are small are otherwise read by Arrow, whoever asks.
         monkeypatch.setattr(spark_frames, "SMALL_ROWS", chance.choice((0, 100_000)))
         kind, path = damage_one(folder / "warehouse", paths, chance)
-        table = path.parts[1].rpartition("-")[0] if path.parts[0] == "views" else ""
-        ordeal = Ordeal(folder, spark, table if table in VIEWS else chance.choice([*VIEWS]))
+        view = view_of(path)
+        ordeal = Ordeal(folder, spark, view if view in VIEWS else chance.choice([*VIEWS]))
         what = f"damage {number} of seed {SEED}: {kind} of {path}"
         with faults.attempt(what):
             try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.errors import DefinitionError
+from viewkeeper.errors import DefinitionError, WarehouseError
 from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import PROJECT, Field, Graph, Relation, ViewDefinition
 from viewkeeper.view.graph import rename_relations
@@ -201,9 +201,22 @@ def bind_again(version: DefinitionVersion, path: str | None) -> Binding:
     """Bind to what a version stands for."""
     from viewkeeper.view.sql.view_statement import parse_view
 
-    graph = None if version.graph is None else decode_graph(json.loads(version.graph))
-    bound = _bind_tables(parse_view(version.text, path), version.bound, graph, version.behind)
+    parsed = parse_view(version.text, path)
+    graph = None if version.graph is None else graph_of_text(version.graph, parsed.name)
+    bound = _bind_tables(parsed, version.bound, graph, version.behind)
     return replace(bound, followed=version.followed)
+
+
+def graph_of_text(text: str, view: str) -> Graph:
+    """The graph that is kept with a version; a WarehouseError if this program does not know it."""
+    try:
+        return decode_graph(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise WarehouseError(
+            f'view "{view}": what its SQL was compiled into is nothing that this program knows',
+            detail=str(error)[:500],
+            hint="use the version of Viewkeeper that wrote it, or a newer one",
+        ) from error
 
 
 def _bind_tables(
