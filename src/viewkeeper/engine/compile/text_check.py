@@ -2,7 +2,8 @@
 
 A function is allowed by the name that the user wrote, from the lists of
 `viewkeeper.view.sql.functions`; so one that a session happens to know besides is none. The same
-goes for tables: only those of the query, by one name without dots, and what WITH defines.
+goes for tables: only those of the query, by one name without dots, and what WITH defines. Anything
+but a query is refused before Spark runs the text: it runs commands when it is given them.
 
 The present moment hides in texts too: `DATE 'today'` is a constant for Spark's parser.
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 from viewkeeper.engine.compile.drafts.fold_draft import FUNCTIONS
 from viewkeeper.engine.compile.refusal_reasons import CLOCK, OPERATORS, refuse, refuse_expression
-from viewkeeper.engine.spark.parsed_plan import name_of_node, nodes_of_plan
+from viewkeeper.engine.spark.parsed_plan import check_report_nodes, name_of_node, nodes_of_plan
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.sql import functions
 
@@ -54,8 +55,8 @@ QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`"""
 
 def check_calls(parsed: Any, text: str) -> frozenset[str]:
     """The names of the functions that a parsed query calls, if all of them are allowed."""
-    called = set()
-    for node in nodes_of_plan(json.loads(parsed.toJSON())):
+    called, nodes = set(), list(nodes_of_plan(json.loads(parsed.toJSON())))
+    for node in nodes:
         kind = str(node["class"]).rpartition(".")[2]
         name = name_of_node(node)
         if kind == "UnresolvedTableValuedFunction":
@@ -66,6 +67,7 @@ def check_calls(parsed: Any, text: str) -> frozenset[str]:
             called.add(name)
     for name in sorted(called - ALLOWED):
         raise _refuse_call(text, name)
+    check_report_nodes(nodes)
     _refuse_order(parsed, text)
     return frozenset(called)
 

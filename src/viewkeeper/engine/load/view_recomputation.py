@@ -26,7 +26,7 @@ from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import unwrap_opener
 from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
-from viewkeeper.engine.spark.parsed_plan import check_plan
+from viewkeeper.engine.spark.parsed_plan import check_plan, check_report
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, TS, Opener
 from viewkeeper.upstream.any_source import view_opener_of
@@ -109,6 +109,7 @@ def count_report_rows(
         rows = bag_of(bases[place.relation])
         shown = [_column_text(field, place) for field in place.known]
         rows.selectExpr(*shown).createOrReplaceTempView(f"__place_{place.index}")
+    check_report(spark, view.query)
     with silence_errors():
         rows = spark.sql(view.query)
     return count_rows(rows.toDF(*(output.name for output in view.outputs)))

@@ -3,14 +3,15 @@
 Everything that goes to Spark as SQL was read and checked by us before. This is the second line: the
 plan that Spark parses, before it looks anything up, may consist of queries, expressions and nothing
 else, may name only the given relations, and only functions that `viewkeeper.view.sql.functions`
-allows. A command, a script, a file named as a table or a call of Java is refused here even if our
-own reader had been led astray.
+allows. The plan of a report is held against the same kinds of nodes (`check_report_nodes`); what it
+may call is said where it is compiled. A command, a script, a file named as a table or a call of
+Java is refused here even if our own reader had been led astray.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -44,22 +45,50 @@ PLANS = frozenset(
         *("UnresolvedDeserializer", "UnresolvedDataType"),
     )
 )
+IN_REPORTS = PLANS | {
+    f"{_CATALYST}analysis.UnresolvedTableValuedFunction",
+    f"{_CATALYST}analysis.UnresolvedTVFAliases",
+    f"{_CATALYST}plans.logical.UnresolvedHint",
+}
+"""Also what gives rows without a table, and advice that changes no row."""
 
 
 def check_plan(session: SparkSession, text: str, relations: Collection[str]) -> None:
     """DefinitionError unless the text is a query over these relations, named in lower case."""
-    with silence_errors(), _activate_session(session) as java:
-        plan = java.sessionState().sqlParser().parsePlan(text)
-    for node in nodes_of_plan(json.loads(plan.toJSON())):
+    for node in _parsed_nodes(session, text):
         kind = str(node["class"])
-        if not kind.startswith(EXPRESSIONS) and kind not in PLANS:
-            raise _plan_refusal(f"it is read as {kind.rpartition('.')[2]}")
+        _check_kind(kind, PLANS)
         name = name_of_node(node)
         if kind.endswith("UnresolvedRelation") and name not in relations:
             raise _plan_refusal(f"it reads {name}")
         called = kind.endswith(("UnresolvedFunction", "UnresolvedGenerator"))
         if called and name not in functions.IN_QUERY:
             raise _plan_refusal(f"it calls {name}")
+
+
+def check_report(session: SparkSession, text: str) -> None:
+    """DefinitionError unless the text is a query that reads no file."""
+    check_report_nodes(list(_parsed_nodes(session, text)))
+
+
+def check_report_nodes(nodes: Iterable[dict[str, Any]]) -> None:
+    """The same of the nodes of a plan that Spark has parsed."""
+    for node in nodes:
+        kind = str(node["class"])
+        _check_kind(kind, IN_REPORTS)
+        if kind.endswith("UnresolvedRelation") and "." in name_of_node(node):
+            raise _plan_refusal(f"it reads {name_of_node(node)}")
+
+
+def _check_kind(kind: str, allowed: Collection[str]) -> None:
+    if not kind.startswith(EXPRESSIONS) and kind not in allowed:
+        raise _plan_refusal(f"it is read as {kind.rpartition('.')[2]}")
+
+
+def _parsed_nodes(session: SparkSession, text: str) -> Iterator[dict[str, Any]]:
+    with silence_errors(), _activate_session(session) as java:
+        plan = java.sessionState().sqlParser().parsePlan(text)
+    return nodes_of_plan(json.loads(plan.toJSON()))
 
 
 @contextmanager
