@@ -117,7 +117,10 @@ def settle(project: Path) -> str:
     judge = Judge(project)
     judge.check()
     said = make_pass(project)
-    judge.check_end()
+    try:
+        judge.check_end()
+    except AssertionError as error:
+        raise AssertionError(f"{error}; the pass in peace said: {said or 'nothing'}") from error
     return f"{read_head(project / 'warehouse').record} {said}"
 
 
