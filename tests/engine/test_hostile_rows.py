@@ -172,7 +172,8 @@ DISGUISED = (
 
 def test_a_report_calls_and_reads_only_what_is_listed(spark: SparkSession) -> None:
     """By both readers, each alone: our own before Spark sees the text, and what Spark parsed."""
-    tables = [QueryTable(Relation("shop", "lines"), pa.schema({"a": pa.int64(), "b": pa.string()}))]
+    columns: dict[str, pa.DataType] = {"a": pa.int64(), "b": pa.string()}
+    tables = [QueryTable(Relation("shop", "lines"), pa.schema(columns))]
     compiler, through = QueryCompiler(spark), []
     never = [text for text in FORBIDDEN if text not in PLAIN_IN_A_VIEW]
     for text in (*never, *DISGUISED):

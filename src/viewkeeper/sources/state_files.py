@@ -38,5 +38,5 @@ def read_state_file(path: Path, kind: str, decode: Callable[[Any], T]) -> T | No
 
 
 def write_state_file(path: Path, kind: str, body: object, *, durable: bool = True) -> None:
-    """Replace what a file holds, sealed."""
+    """Replace what a file holds, sealed; what is not durable may be as before after a power cut."""
     write_sealed(path, kind, body, durable=durable)

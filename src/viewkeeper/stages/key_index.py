@@ -268,7 +268,7 @@ def _write_base(folder: Path, base: SortedRun, found: IndexManifest) -> IndexMan
         "check": found.check,
         "digest": {"rows": found.digest.rows, "hashes": found.digest.hashes},
     }
-    sealed_json.write_sealed(folder / MANIFEST, KIND, body, durable=False)
+    sealed_json.write_sealed(folder / MANIFEST, KIND, body, durable=False, whole=False)
     for path in folder.glob("rows-*.arrow"):
         if path.name != found.file:
             with suppress(FileNotFoundError):

@@ -77,14 +77,23 @@ def create_new(path: Path, data: bytes, guard: Guard = no_guard) -> None:
         sync_folder(path.parent)
 
 
-def replace_file(path: Path, data: bytes, guard: Guard = no_guard, *, durable: bool = True) -> None:
+def replace_file(
+    path: Path,
+    data: bytes,
+    guard: Guard = no_guard,
+    *,
+    durable: bool = True,
+    whole: bool = True,
+) -> None:
     """Give a file new content, and make its folder; a reader sees the old or the new, whole.
 
-    What is not durable may be the old content again after a power cut.
+    What is not durable may be the old content again after a power cut. What is not even `whole` may
+    be anything then, as many zeros as it had bytes or nothing at all: a file system may write the
+    new name before the content. Only what is made again without a loss is written so.
     """
     make_folder(path.parent)
     with translate_os_errors("write", path):
-        temporary = _write_temporary(path, data, durable)
+        temporary = _write_temporary(path, data, durable or whole)
         try:
             guard()
             os.replace(temporary, path)
@@ -172,14 +181,14 @@ def remove_temporaries(folder: Path, guard: Guard = no_guard) -> None:
         remove_file(path)
 
 
-def _write_temporary(path: Path, data: bytes, durable: bool = True) -> Path:
+def _write_temporary(path: Path, data: bytes, synced: bool = True) -> Path:
     temporary = path.parent / f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}"
     try:
         with open_new(temporary) as file:
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]
-            if durable:
+            if synced:
                 os.fsync(file.fileno())
     except OSError:
         temporary.unlink(missing_ok=True)

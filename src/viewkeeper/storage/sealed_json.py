@@ -78,9 +78,11 @@ def unseal_data(data: bytes, path: Path, kind: str, way_out: str) -> Any:
     return _parse_body(text, path, kind, way_out)
 
 
-def write_sealed(path: Path, kind: str, body: object, *, durable: bool = True) -> None:
-    """Seal a body and give it to a file."""
-    disk.replace_file(path, seal_body(kind, body), durable=durable)
+def write_sealed(
+    path: Path, kind: str, body: object, *, durable: bool = True, whole: bool = True
+) -> None:
+    """Seal a body and give it to a file; the rest as `disk.replace_file`."""
+    disk.replace_file(path, seal_body(kind, body), durable=durable, whole=whole)
 
 
 def corrupt_error(path: Path, kind: str, detail: str, way_out: str) -> CorruptError:

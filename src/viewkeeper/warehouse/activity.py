@@ -51,4 +51,4 @@ def read_activity(root: Path) -> Mapping[str, ViewActivity]:
 def write_activity(root: Path, views: Mapping[str, ViewActivity]) -> None:
     """Replace what is known of the last batches."""
     body = asdict(WarehouseActivity(dict(views)))
-    sealed_json.write_sealed(root / FILE, KIND, body, durable=False)
+    sealed_json.write_sealed(root / FILE, KIND, body, durable=False, whole=False)
