@@ -55,7 +55,8 @@ sources:
 
 # batch:
 #   rows: 500000            # a batch starts at the latest when this many changes wait
-#   inline_rows: 20000      # up to this many changes run in this process, above it on Spark
+#   inline_rows: 20000      # up to this many changes, or ten times as many rows of a load, are
+#                           # done in this process, above that on Spark
 #   part_rows: 100000       # changed rows that one Spark task works on at a time
 #   wait_rows: 20000000     # changes that a waiting view may hold back at a source
 #   memory: 256mb           # changes held in memory; the rest waits in files

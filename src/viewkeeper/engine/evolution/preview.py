@@ -16,8 +16,7 @@ from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.connections.log_lease import hold_logs
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.proposals import Proposed
-from viewkeeper.engine.load.load_job import StoredRows, row_schema
-from viewkeeper.engine.load.loader import StoredParents
+from viewkeeper.engine.load.load_job import StoredParents, StoredRows, row_schema
 from viewkeeper.engine.load.view_recomputation import recompute_view
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.job_control import limit_job
@@ -65,9 +64,7 @@ def preview_proposal(
             prepare_openers(connections, positions, [view]) as openers,
             limit_job(spark.get_session(), f"changes of {view.name}", settings.spark.job_minutes),
         ):
-            parents = StoredParents(
-                spark.get_session(), settings.warehouse, spark.staging_folder, views
-            )
+            parents = StoredParents(spark, settings.warehouse, views)
             frame = recompute_view(
                 spark.get_session(), view, openers, positions, courier, parents.frame_of
             )

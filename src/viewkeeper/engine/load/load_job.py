@@ -6,6 +6,8 @@ writers go on, and maintenance continues from that ts. A load that is interrupte
 but files that nobody names; the next run loads again. A stored view whose definition has changed
 is repaired in the same way, by the difference between what is computed and what is stored.
 
+Views over few rows are loaded here, without Spark (`viewkeeper.engine.load.inline_load`).
+
 A view with a graph has several tables: one for each fold, and its own. A fold is loaded by the very
 functions that maintain it, from the rows of its input, so that what is retracted later has the very
 bits of what was inserted; the nodes above it read what was written.
@@ -23,14 +25,15 @@ import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.batch.snapshot_openers import Openers
+from viewkeeper.engine.load.inline_load import InlineLoad, can_load_inline, read_few_rows
 from viewkeeper.engine.load.view_recomputation import (
-    ParentFrames,
     bag_of,
     count_rows,
     count_view_rows,
     signed_bases,
 )
 from viewkeeper.engine.spark.job_control import limit_job, spark_schema
+from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.stages.fold import (
@@ -47,7 +50,12 @@ from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
 from viewkeeper.warehouse.rows.row_sums import sum_rows
-from viewkeeper.warehouse.rows.view_state import files_until, read_stored, table_folder
+from viewkeeper.warehouse.rows.view_state import (
+    files_until,
+    read_counted,
+    read_stored,
+    table_folder,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,25 +90,114 @@ class LoadTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredParents:
+    """The views of the project that another one is loaded from, as they are stored."""
+
+    spark: SparkHandle
+    root: Path
+    heads: Mapping[str, ViewHead]
+    ts: int | None = None
+    """As of which ts they are read; the newest if there is none."""
+
+    def frame_of(self, name: str) -> DataFrame:
+        """The rows of a view, each as often as it occurs."""
+        from viewkeeper.warehouse.rows.spark_frames import state_frame
+
+        session, staging = self.spark.get_session(), self.spark.staging_folder
+        return state_frame(session, self.root, self.heads[name], staging, self.ts)
+
+    def few_rows_of(self, name: str, rows_max: int) -> pa.Table | None:
+        """The rows of a view, each once, with `_count`; None if its files hold too many."""
+        head = self.heads[name]
+        until = head.reach_ts if self.ts is None else self.ts
+        if sum(file.rows for file in files_until(self.root, head, until)) > rows_max:
+            return None
+        return read_counted(self.root, head, self.ts)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadOrigin:
     """From what a view is loaded: sources at their positions, and the project's own views."""
 
     openers: Openers
     positions: Mapping[str, int]
-    parents: ParentFrames
+    parents: StoredParents
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLimits:
+    """Up to how many rows a view is loaded without Spark, and how long a job of Spark may take."""
+
+    inline_rows: int
+    job_minutes: float
 
 
 def load_view(
+    spark: SparkHandle,
+    view: ViewDefinition,
+    origin: LoadOrigin,
+    target: LoadTarget,
+    limits: LoadLimits,
+) -> LoadedTables:
+    """Compute a view and write all its tables, or by what they differ from what is stored."""
+    loaded = _load_inline(view, origin, target, limits.inline_rows)
+    if loaded is not None:
+        return loaded
+    return _load_on_spark(spark.get_session(), view, origin, target, limits.job_minutes)
+
+
+def _load_inline(
+    view: ViewDefinition, origin: LoadOrigin, target: LoadTarget, rows_max: int
+) -> LoadedTables | None:
+    """The same without Spark; None if that cannot be, or if there are too many rows for it."""
+    if not can_load_inline(view) or any(s.row_count > rows_max for s in target.stored.values()):
+        return None
+    assert view.schema is not None, "the kernel knows its types"
+    check_kept_types(view, view.schema)
+    bases = _read_bases(view, origin, rows_max)
+    if bases is None:
+        return None
+    tables = InlineLoad(view, bases, target.ts, rows_max).compute_tables(target.hidden)
+    if tables is None:
+        return None
+    return {
+        name: write_few_rows(target, name, table.rows, table.schema, table.hidden)
+        for name, table in tables.items()
+    }
+
+
+def _read_bases(
+    view: ViewDefinition, origin: LoadOrigin, rows_max: int
+) -> dict[Relation, pa.Table] | None:
+    """What a view reads, with signed counts; None if it is too much."""
+    bases: dict[Relation, pa.Table] = {}
+    left = rows_max
+    for relation in view.relations:
+        fields = view.fields_of(relation)
+        if relation.is_own:
+            found = origin.parents.few_rows_of(relation.table, left)
+        else:
+            opener, position = origin.openers[relation.source], origin.positions[relation.source]
+            found = read_few_rows(relation, fields, opener, position, left)
+        if found is None:
+            return None
+        left -= found.num_rows
+        bases[relation] = found.select([*(field.name for field in fields), COUNT])
+    return bases
+
+
+def _load_on_spark(
     spark: SparkSession,
     view: ViewDefinition,
     origin: LoadOrigin,
     target: LoadTarget,
     minutes: float,
 ) -> LoadedTables:
-    """Compute a view and write all its tables, or by what they differ from what is stored."""
     courier = Courier()
     with limit_job(spark, f"load of {view.name}", minutes, pool="load"):
-        bases = signed_bases(spark, view, origin.openers, origin.positions, courier, origin.parents)
+        bases = signed_bases(
+            spark, view, origin.openers, origin.positions, courier, origin.parents.frame_of
+        )
         writer = _TableWriter(spark, view, target, courier)
         if view.graph is None:
             rows = count_view_rows(spark, view, bases)
@@ -184,7 +281,8 @@ def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter)
     if fold.is_global:
         # Its one row is there whatever Spark makes of an empty input.
         found = writer.courier.run_job(lambda: partials.toArrow()).cast(partial)
-        return writer.write_rows(name, load_groups(fold, _whole_sums(fold, found)), schema, hidden)
+        one = load_groups(fold, _whole_sums(fold, found))
+        return write_few_rows(writer.target, name, one, schema, hidden)
     kept = pa.schema([*schema, (COUNT, pa.int64())])
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -224,6 +322,24 @@ def _column(name: str) -> Any:
     return exact_column(name)
 
 
+def write_few_rows(
+    target: LoadTarget, name: str, rows: pa.Table, schema: pa.Schema, hidden: tuple[str, ...]
+) -> LoadedTable:
+    """Write counted rows, or the difference from what is stored under this name, as one file."""
+    if name in target.stored:
+        stored = target.stored[name]
+        fitted = replace(stored.head, schema=schema)
+        old = read_stored(stored.root, fitted).select([*schema.names, COUNT])
+        minus = old.set_column(len(schema), COUNT, pc.negate(old[COUNT]))
+        rows = sum_rows(pa.concat_tables([rows.select([*schema.names, COUNT]), minus]))
+    if not rows.num_rows:
+        return LoadedTable(schema, (), hidden)
+    stamps = pa.array(np.full(rows.num_rows, target.ts, np.int64))
+    stamped = rows.append_column(TS, stamps).select([*schema.names, COUNT, TS])
+    file = write_rows(target.folders[name], schema, stamped, target.batch, 0)
+    return LoadedTable(schema, (file,), hidden)
+
+
 @dataclass(frozen=True, slots=True)
 class _TableWriter:
     """Writes the tables of one load."""
@@ -253,22 +369,6 @@ class _TableWriter:
         files = self.courier.run_job(lambda: write_frame(stamped, folder, kept, self.target.batch))
         return LoadedTable(schema, files, self.target.hidden if hidden is None else hidden)
 
-    def write_rows(
-        self, name: str, rows: pa.Table, schema: pa.Schema, hidden: tuple[str, ...]
-    ) -> LoadedTable:
-        """The same for rows that are few."""
-        if name in self.target.stored:
-            stored = self.target.stored[name]
-            old = read_stored(stored.root, stored.head).select([*schema.names, COUNT])
-            minus = old.set_column(len(schema), COUNT, pc.negate(old[COUNT]))
-            rows = sum_rows(pa.concat_tables([rows.select([*schema.names, COUNT]), minus]))
-        if not rows.num_rows:
-            return LoadedTable(schema, (), hidden)
-        stamps = pa.array(np.full(rows.num_rows, self.target.ts, np.int64))
-        stamped = rows.append_column(TS, stamps).select([*schema.names, COUNT, TS])
-        file = write_rows(self.target.folders[name], schema, stamped, self.target.batch, 0)
-        return LoadedTable(schema, (file,), hidden)
-
     def read_table(self, name: str, loaded: LoadedTable) -> DataFrame:
         """The rows that a table has after the load, each as often as it occurs."""
         from viewkeeper.warehouse.rows.spark_frames import frame_of
@@ -293,6 +393,12 @@ class StoredRows:
     def folder(self) -> Path:
         return table_folder(self.root, self.head)
 
+    @property
+    def row_count(self) -> int:
+        """How many rows its files have, those that cancel each other too."""
+        files = files_until(self.root, self.head, self.head.reach_ts)
+        return sum(file.rows for file in files)
+
     def stored_frame(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
         """The signed rows, under the columns that the view is going to have."""
         from viewkeeper.warehouse.rows.spark_frames import signed_frame
@@ -308,14 +414,7 @@ def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:
 
     analysed = to_arrow_schema(frame.drop(COUNT).schema, timezone="UTC")
     plain = pa.schema([(field.name, _naive_or_utc(field.type)) for field in analysed])
-    for field in plain:
-        if pa.types.is_nested(field.type) or pa.types.is_null(field.type) or _is_span(field.type):
-            raise UnsupportedError(
-                f'view "{view.name}": column "{field.name}" has a type that cannot be kept',
-                detail=f"its type is {field.type}",
-                path=view.path,
-                hint="show its parts as plain columns, or CAST it to STRING",
-            )
+    check_kept_types(view, plain)
     expected = view.schema
     if expected is not None and not plain.equals(expected):
         raise ExpressionError(
@@ -324,6 +423,18 @@ def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:
             hint="write the types out with CAST in the view's select list, and report this view",
         )
     return plain
+
+
+def check_kept_types(view: ViewDefinition, schema: pa.Schema) -> None:
+    """Refuse columns of a view whose types a table cannot have."""
+    for field in schema:
+        if pa.types.is_nested(field.type) or pa.types.is_null(field.type) or _is_span(field.type):
+            raise UnsupportedError(
+                f'view "{view.name}": column "{field.name}" has a type that cannot be kept',
+                detail=f"its type is {field.type}",
+                path=view.path,
+                hint="show its parts as plain columns, or CAST it to STRING",
+            )
 
 
 def _is_span(kind: pa.DataType) -> bool:

@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.load.load_job import (
     LoadedTable,
     LoadedTables,
+    LoadLimits,
     LoadOrigin,
     LoadTarget,
+    StoredParents,
     StoredRows,
     load_view,
 )
@@ -33,10 +34,13 @@ from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Create, Drop, Redefine, ViewChange
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 PROGRESS_SECONDS = 5.0
+
+LOADED_FOR_CHANGED = 10
+"""A row of a load counts a tenth of a change: it is read and joined, but nobody is asked for it."""
+
+CANCEL_SECONDS = 0.5
+"""A load that is given up is cancelled so often: it may just be about to begin its next job."""
 
 
 @dataclass(slots=True)
@@ -97,22 +101,6 @@ class LoadDefinition:
     def load_version(self, ts: int, at: float, parents: Mapping[str, str]) -> DefinitionVersion:
         """The version of its definition; `parents` are the tables of the views that it reads."""
         return self.binding.make_version(ts, at, self.causes, self.extent, parents)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredParents:
-    """The views of the project that another one is loaded from, as they are stored."""
-
-    spark: SparkSession
-    root: Path
-    staging: Path
-    heads: Mapping[str, ViewHead]
-
-    def frame_of(self, name: str, ts: int | None = None) -> DataFrame:
-        """The rows of a view as of a ts, or the newest, each as often as it occurs."""
-        from viewkeeper.warehouse.rows.spark_frames import state_frame
-
-        return state_frame(self.spark, self.root, self.heads[name], self.staging, ts)
 
 
 class Loader:
@@ -194,12 +182,15 @@ class Loader:
 
         def job() -> LoadedTables:
             with prepare_openers(self._connections, positions, [view]) as openers:
-                spark, minutes = self._spark.get_session(), self._settings.spark.job_minutes
-                stored = StoredParents(spark, self._store.root, self._spark.staging_folder, parents)
-                origin = LoadOrigin(openers, positions, lambda name: stored.frame_of(name, ts))
-                return load_view(spark, view, origin, target, minutes)
+                stored = StoredParents(self._spark, self._store.root, parents, ts)
+                origin = LoadOrigin(openers, positions, stored)
+                return load_view(self._spark, view, origin, target, self._limits())
 
         self._set_current(ViewLoad(view.name, ts, positions, job, commit))
+
+    def _limits(self) -> LoadLimits:
+        inline_rows = self._settings.batch.inline_rows * LOADED_FOR_CHANGED
+        return LoadLimits(inline_rows, self._settings.spark.job_minutes)
 
     def _load_target(
         self,
@@ -280,5 +271,7 @@ class Loader:
     def abandon_load(self) -> None:
         """End a load early. Nothing of it is committed; the next run begins it again."""
         if self.current is not None:
-            cancel_job(self._spark.get_session(), f"load of {self.current.name}")
-            self.take_ended().wait_until_ended()
+            ended = self.take_ended()
+            while not ended.wait_until_ended(CANCEL_SECONDS):
+                if self._spark.is_started:
+                    cancel_job(self._spark.get_session(), f"load of {ended.name}")

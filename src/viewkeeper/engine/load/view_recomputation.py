@@ -12,7 +12,7 @@ bilinear: its relations are netted to the bags that they were before the user's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +149,18 @@ def scan_relation(
     a database is read by one task."""
     if (rows := _scan_parent_view(spark, relation, fields, opener, position)) is not None:
         return rows
+    schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
+
+    def scan(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from read_signed_batches(relation, fields, opener, position)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
+
+
+def read_signed_batches(
+    relation: Relation, fields: Sequence[Field], opener: Opener, position: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a table with `_count`: what a scan finds, and what it saw too early, negated."""
     columns = [field.name for field in fields]
     schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
 
@@ -156,15 +168,12 @@ def scan_relation(
         exact = cast_rows(relation, rows.select(columns), types_of(fields))
         return pa.record_batch([*exact.columns, counts], schema=schema)
 
-    def scan(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with closing(opener()) as snapshot:
-            found = snapshot.scan_relation(relation, columns, position)
-            for batch in found.batches:
-                ones = pa.array(np.ones(batch.num_rows, np.int64))
-                yield typed(batch, ones)
-            yield from net_changes(typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
-
-    return spark.range(0, 1, 1, 1).mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
+    with closing(opener()) as snapshot:
+        found = snapshot.scan_relation(relation, columns, position)
+        for batch in found.batches:
+            ones = pa.array(np.ones(batch.num_rows, np.int64))
+            yield typed(batch, ones)
+        yield from net_changes(typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
 
 
 def net_changes(
