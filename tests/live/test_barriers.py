@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pymysql
 import pytest
 from pyspark.sql import SparkSession
@@ -34,6 +35,13 @@ CREATE = (
     "INSERT INTO orders VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 2, 'c')",
     "INSERT INTO item VALUES (1, 10), (1, 10), (2, 20), (3, 30)",
 )
+
+NUMBER, TEXT = pa.int64(), pa.string()
+COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "orders": {"id": NUMBER, "customer_id": NUMBER, "note": TEXT},
+    "item": {"order_id": NUMBER, "quantity": NUMBER},
+    "customer": {"id": NUMBER, "name": TEXT},
+}
 
 
 class World:
@@ -69,6 +77,24 @@ class World:
         with closing(sqlite3.connect(self.folder / "crm.db")) as crm:
             crm.execute(statement)
             crm.commit()
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The tables as they are now, by the names that views have for them."""
+        found = {}
+        with self._connection.cursor() as cursor:
+            for table in ("orders", "item"):
+                cursor.execute(f"SELECT * FROM {table}")
+                found[f"shop.{table}"] = (pa.schema(COLUMNS[table]), cursor.fetchall())
+        self._connection.commit()
+        with closing(sqlite3.connect(self.folder / "crm.db")) as crm:
+            customers = crm.execute("SELECT * FROM customer").fetchall()
+        found["crm.customer"] = (pa.schema(COLUMNS["customer"]), customers)
+        return {
+            name: pa.Table.from_pylist(
+                [dict(zip(schema.names, row, strict=True)) for row in rows], schema
+            )
+            for name, (schema, rows) in found.items()
+        }
 
     def expected(self) -> Counter[tuple[Any, ...]]:
         tables = {}
