@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.cli.commands.status_command import stored_lines
+from viewkeeper.engine.batch.state_indexes import StateIndexes
 from viewkeeper.engine.operations.project_status import gather_status
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.stages import key_index
 
 VIEWS = {
@@ -77,6 +79,38 @@ def test_whatever_happens_to_an_index_the_view_is_right(
             shutil.copytree(indexes, before)
         elif number < 3:
             damage(indexes, before)
+
+
+def test_an_index_that_missed_a_commit_is_brought_up_from_the_table(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = "SELECT p.product_id, b.n FROM by_product p LEFT JOIN by_customer b ON b.n = p.n"
+    views = {**VIEWS, "pairs": pairs}
+    shop = Shop(tmp_path, views)
+    shop.fill()
+    derived = pairs.replace("by_product p", f"({VIEWS['by_product']}) p")
+    derived = derived.replace("by_customer b", f"({VIEWS['by_customer']}) b")
+    statements = (
+        "DELETE FROM orders WHERE id = 39",
+        "DELETE FROM orders WHERE id = 31",
+        "UPDATE item SET quantity = 9 WHERE order_id = 7",
+        "DELETE FROM orders WHERE id IN (23, 38)",
+        "DELETE FROM item WHERE order_id IN (1, 2, 3)",
+    )
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        with project.open_maintainer("test", SilentObserver()) as keeper:
+            keeper.start_run()
+            for number, statement in enumerate(statements):
+                shop.execute("shop", statement)
+                with monkeypatch.context() as patch:
+                    if number == 1:
+                        # As where a commit was made by another way than a batch.
+                        patch.setattr(StateIndexes, "note_rows", lambda *_: None)
+                    keeper.see_commits()
+                    keeper.maintain_views()
+                for name, sql in {**VIEWS, "pairs": derived}.items():
+                    assert rows_of(project.view(name)) == shop.recomputed(sql), (name, number)
 
 
 def test_status_says_what_is_stored_what_was_asked_and_how_large_groups_are(

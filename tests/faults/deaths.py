@@ -69,7 +69,7 @@ STEPS = {
 REPORT_STEPS = {
     "groups": f"{ENGINE}.batch.state_indexes:StateIndexes.find_groups@{{}}",
     "groups advanced": f"{ENGINE}.batch.staged_run:advance_fold@{{}}",
-    "stored parent": f"{ENGINE}.batch.own_relations:find_rows@{{}}",
+    "stored parent": f"{ENGINE}.batch.state_indexes:StateIndexes.find_stored@{{}}",
     "index made": "viewkeeper.stages.key_index:rebuild_index@{}",
     "index file": "viewkeeper.stages.key_index:_write_base@{}",
     "index opened": "viewkeeper.stages.key_index:_read_base@{}",

@@ -193,7 +193,7 @@ class PlanRunner:
             )
         ]
         self._store.commit(changes, plan.n)
-        self._batches.note_committed(outcome, until)
+        self._batches.note_committed(outcome, after, until)
         self._batches.clean_spool()
         self._report_outcome(plan, entries, outcome, started)
 

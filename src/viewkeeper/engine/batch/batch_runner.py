@@ -68,7 +68,7 @@ class BatchOutcome:
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
-    fold_rows: dict[str, pa.Table] = field(default_factory=dict)
+    written_rows: dict[str, pa.Table] = field(default_factory=dict)
     lookups: Counter[str] = field(default_factory=Counter)
     asked_rows: Counter[str] = field(default_factory=Counter)
     where: Literal["inline", "spark"] = "inline"
@@ -126,7 +126,8 @@ class BatchRunner:
         self._indexes = StateIndexes(workspace.store.root)
         self._spool = workspace.store.root / "spool"
         self._beside = beside
-        self._activity = dict(read_activity(workspace.store.root))
+        self._written = read_activity(workspace.store.root)
+        self._activity = dict(self._written)
 
     def run_batch(
         self,
@@ -145,18 +146,20 @@ class BatchRunner:
         self._sweep_members(number, able, ends, outcome, span)
         return outcome
 
-    def note_committed(self, outcome: BatchOutcome, until: int) -> None:
-        """What a batch has brought is committed: the indexes of its folds go along."""
+    def note_committed(self, outcome: BatchOutcome, since: int, until: int) -> None:
+        """What a batch has brought is committed: the indexes of its tables go along."""
         views = self._store.head.views
-        for name, rows in outcome.fold_rows.items():
-            self._indexes.note_rows(views[name], rows, until)
+        for name, rows in outcome.written_rows.items():
+            self._indexes.note_rows(views[name], rows, since, until)
         for name in (name for name in outcome.files if "#" not in name):
             tables = [table for table in outcome.files if table.partition("#")[0] == name]
             found = {table: self._indexes.largest_key(views[table]) for table in tables}
             known = {table: rows for table, rows in found.items() if rows is not None}
             self._activity[name] = ViewActivity(outcome.asked_rows[name], known)
         here = {name: each for name, each in self._activity.items() if name in views}
-        write_activity(self._store.root, here)
+        if here != self._written:
+            write_activity(self._store.root, here)
+            self._written = here
 
     def clean_spool(self) -> None:
         """Remove what the last batch spilled."""
@@ -340,8 +343,8 @@ class BatchRunner:
         for member in members:
             if member.name not in failed:
                 outcome.files |= {name: found.files.get(name, ()) for name in member.tables}
-                mine = found.fold_rows.keys() & member.tables.keys()
-                outcome.fold_rows |= {name: found.fold_rows[name] for name in mine}
+                mine = found.written_rows.keys() & member.tables.keys()
+                outcome.written_rows |= {name: found.written_rows[name] for name in mine}
 
     def _own_relations(self, members: Sequence[BatchView], since: int) -> OwnRelations:
         views = self._store.head.views
@@ -349,7 +352,7 @@ class BatchRunner:
         stored = {name: views[name] for name in parents}
         stored |= {name: t.head for member in members for name, t in member.tables.items()}
         nodes = own_nodes({member.name: member.view for member in members})
-        return OwnRelations(self._store.root, since, stored, nodes)
+        return OwnRelations(self._store.root, since, stored, nodes, self._indexes.find_stored)
 
     def _run_parts(
         self, outcome: BatchOutcome, batch: Batch, members: Sequence[BatchMember]

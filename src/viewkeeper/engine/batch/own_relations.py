@@ -49,6 +49,8 @@ from viewkeeper.warehouse.rows.view_state import read_counted
 
 Ask = Callable[[ViewDefinition, Lookup], Answer]
 """Asks a lookup of a place of a view or core."""
+FindStored = Callable[[ViewHead, pa.Table, int], pa.Table | None]
+"""The rows of a table with some keys as of a ts, each with its count; None: read its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,14 @@ class OwnRelations:
     """The project's own views and nodes as of `since`, the ts before a batch.
 
     `stored` are those with a table, `nodes` the others, by the names that `Relation.table` has.
+    `find_stored` finds rows by an index, in the process that maintains the warehouse.
     """
 
     root: Path
     since: int
     stored: Mapping[str, ViewHead]
     nodes: Mapping[str, Node]
+    find_stored: FindStored | None = None
 
     def answer_lookup(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> Answer:
         """The rows that a lookup asks for, or more of them, as of T0."""
@@ -95,8 +99,10 @@ class OwnRelations:
     def _stored_rows(self, head: ViewHead, keys: pa.Table | None) -> pa.Table:
         if keys is None or not keys.num_columns:
             return read_counted(self.root, head, self.since)
-        search = search_for(keys)
-        found = find_rows(self.root, head, [search], self.since).filter(pc.field(COUNT) > 0)
+        found = self.find_stored(head, keys, self.since) if self.find_stored else None
+        if found is None:
+            found = find_rows(self.root, head, [search_for(keys)], self.since)
+        found = found.filter(pc.field(COUNT) > 0)
         return sum_rows(found.drop_columns(list(head.hidden))) if head.hidden else found
 
     def _probed_rows(self, node: Core, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:

@@ -9,6 +9,7 @@ evaluate has a job of its own: sweep, Spark SQL, write, three stages of one pipe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ def run_on_spark(
     spark: SparkSession, batch: Batch, tasks: Sequence[PartTask], minutes: float
 ) -> list[PartResult]:
     """Every part as a task of one job."""
-    shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
+    shared = spark.sparkContext.broadcast((_for_tasks(batch), tuple(tasks)))
 
     def sweep(number: int) -> PartResult:
         mine, parts = shared.value
@@ -61,12 +62,17 @@ def run_on_spark(
         shared.destroy()
 
 
+def _for_tasks(batch: Batch) -> Batch:
+    """The batch without the indexes, which only this process has."""
+    return replace(batch, own=replace(batch.own, find_stored=None))
+
+
 def run_late(
     spark: SparkSession, batch: Batch, view: str, tasks: Sequence[PartTask], minutes: float
 ) -> list[PartResult]:
     """The parts of one view whose last expressions Spark evaluates, as one job."""
     courier = Courier()
-    shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
+    shared = spark.sparkContext.broadcast((_for_tasks(batch), tuple(tasks)))
     target = batch.views[view]
     asked = {name: spark.sparkContext.accumulator(0) for name in batch.ends}
     asked_rows = spark.sparkContext.accumulator(0)

@@ -120,10 +120,14 @@ class Stage:
 
 @dataclass(slots=True)
 class StagedResult:
-    """The new files of every table, the rows in those of folds, and why some views have none."""
+    """The new files of every table, and why some views have none.
+
+    `written_rows` are the rows in those of folds and, as far as this process has them, of views
+    that others read.
+    """
 
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
-    fold_rows: dict[str, pa.Table] = field(default_factory=dict)
+    written_rows: dict[str, pa.Table] = field(default_factory=dict)
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     lookups: Counter[str] = field(default_factory=Counter)
@@ -246,13 +250,19 @@ class StagedRun:
             self._leave_rows(stage, _add_rows(stage, rows))
             return
         files = [file for result in results for file in result.files]
+        is_read = self._is_read(stage)
+        written = [read_rows(stage.table.folder, file) for file in files] if is_read else []
+        if is_read and not files:
+            empty = stored_schema(stage.table.head.schema).empty_table()
+            self.result.written_rows[stage.name] = pa.concat_tables(
+                [empty, *(piece.select(empty.column_names).cast(empty.schema) for piece in rows)]
+            )
         if rows:
             together = pa.concat_tables(rows)
             files.append(self._write_rows(stage.table, together, len(results)))
         self.result.files[stage.name] = tuple(files)
-        if self._is_read(stage):
-            written = [read_rows(stage.table.folder, file) for file in files]
-            self._leave_rows(stage, _add_rows(stage, written))
+        if is_read:
+            self._leave_rows(stage, _add_rows(stage, [*written, *rows]))
 
     # -- what is computed here -----------------------------------------------------------------
 
@@ -261,7 +271,7 @@ class StagedRun:
         match node:
             case Fold():
                 rows = self._fold_rows(stage, node)
-                self.result.fold_rows[stage.name] = rows
+                self.result.written_rows[stage.name] = rows
                 self._keep_rows(stage, rows)
             case Union():
                 pieces = [
