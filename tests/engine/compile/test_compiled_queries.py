@@ -182,3 +182,19 @@ def test_the_active_session_is_what_it_was(compiler: QueryCompiler, spark: Spark
     before = SparkSession.getActiveSession()
     compiled(compiler, "select id from a")
     assert SparkSession.getActiveSession() is before
+
+
+@pytest.mark.parametrize("rest", ["join t u on u.n = t.n", "left join t u on u.k = t.n"])
+def test_a_with_that_is_read_twice_is_computed_once(
+    rest: str, compiler: QueryCompiler, filled: SparkSession
+) -> None:
+    counted = "select a.k, count(*) as n, sum(a.x) as s from a where a.k > 1 group by a.k"
+    shown = "select t.k, t.n, t.s, u.k as uk, u.n as un, u.s as us from t"
+    text = f"with t as ({counted}) {shown} {rest}"
+    graph = compiled(compiler, text)
+    assert len([node for node in graph.nodes if isinstance(node, Fold)]) == 1
+    made = graph_text(graph, statements.QUERY_TABLES)
+    assert not list(differences(filled, statements.over_places(text), made))
+    other = f"with t as ({counted}), u as ({counted.replace('> 1', '> 2')}) {shown} "
+    folds = compiled(compiler, other + rest.replace(" t u ", " u ")).nodes
+    assert len([node for node in folds if isinstance(node, Fold)]) == 2, "another condition"

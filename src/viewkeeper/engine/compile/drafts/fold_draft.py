@@ -136,11 +136,11 @@ def _show_items(
         outputs.append(Output(first.name, first))
         fields[next(iter(columns))] = Field(first.name, first.type)
     distinct = tuple({output.name: output for output in outputs}.values())
-    relation = graph.add_node(replace(fold, outputs=distinct))
-    names = {output.name for output in distinct}
+    relation, names = graph.add_shared(replace(fold, outputs=distinct))
     if all(group.name in names for group in fold.groups):
-        graph.mark_unique(relation, [group.name for group in fold.groups])
-    draft = draft_over(relation, fields)
+        graph.mark_unique(relation, [names[group.name] for group in fold.groups])
+    read = {key: Field(names[field.name], field.type) for key, field in fields.items()}
+    draft = draft_over(relation, read)
     return replace(draft, shown={**draft.shown, **shown})
 
 

@@ -2,7 +2,8 @@
 
 What reads a finished node sees it as a place like any other, over `#n`. A draft becomes a node when
 something stands above it that is no join, filter or projection, or when it is the right side of a
-keyed join and more than one plain relation.
+keyed join and more than one plain relation. A core or fold that computes what an earlier one does,
+as where a WITH is read twice, is that node.
 """
 
 from __future__ import annotations
@@ -78,6 +79,15 @@ class GraphDraft:
         self.nodes.append(node)
         return relation_of_node(node.number)
 
+    def add_shared(self, node: Core | Fold) -> tuple[Relation, dict[str, str]]:
+        """Add a node unless one computes the same; gives the relation under which it is read, and
+        what the given node's columns are called there."""
+        for other in self.nodes:
+            names = match_columns(node, other)
+            if names is not None:
+                return relation_of_node(other.number), names
+        return self.add_node(node), {field.name: field.name for field in node.fields}
+
     def mark_unique(self, relation: Relation, columns: Sequence[str]) -> None:
         """Remember that a node has one row for these columns at most."""
         self._unique.setdefault(relation, set()).add(frozenset(columns))
@@ -100,10 +110,12 @@ class GraphDraft:
         named = {expression: self.new_name() for expression in distinct}
         outputs = [(name, expression) for expression, name in named.items()]
         core = finish_core(draft, self.next_number, outputs, self.translator)
-        relation = self.add_node(core)
-        self._keep_unique(draft, core, relation)
-        fields_by_name = {field.name: field for field in core.fields}
-        fields = tuple(fields_by_name[named[expression]] for expression in expressions)
+        relation, names = self.add_shared(core)
+        if relation == relation_of_node(core.number):
+            self._keep_unique(draft, core, relation)
+        types = {field.name: field.type for field in core.fields}
+        own = [named[expression] for expression in expressions]
+        fields = tuple(Field(names[name], types[name]) for name in own)
         return NodeInput(relation, fields, required)
 
     def _keep_unique(self, draft: CoreDraft, core: Core, relation: Relation) -> None:
@@ -147,6 +159,39 @@ def draft_over(
     """A draft that reads one relation."""
     shown = {key: Attribute(key, "") for key in columns}
     return CoreDraft((DraftPlace(relation, columns, frozenset(required)),), (), dict(shown))
+
+
+def match_columns(node: Core | Fold, other: Node) -> dict[str, str] | None:
+    """What the columns of a node are called in another one that computes the same; None if it does
+    not, or if that is not plain to see."""
+    match node, other:
+        case Core(), Core():
+            if _core_facts(node) != _core_facts(other) or node.copies or other.copies:
+                return None
+        case Fold(), Fold():
+            if _fold_facts(node) != _fold_facts(other):
+                return None
+        case _:
+            return None
+    pairs = zip(node.fields, other.fields, strict=True)
+    return {mine.name: its.name for mine, its in pairs}
+
+
+def _core_facts(core: Core) -> tuple[object, ...]:
+    view = core.view
+    shown = tuple(output.expression for output in view.outputs)
+    return view.places, view.equalities, view.predicates, shown
+
+
+def _fold_facts(fold: Fold) -> tuple[object, ...]:
+    """What a fold computes, its calls by their numbers instead of their names."""
+    numbers = {call.name: number for number, call in enumerate(fold.calls)}
+    calls = tuple(replace(call, name="") for call in fold.calls)
+    shown = tuple(
+        (numbers.get(each.name, each.name) if isinstance(each, Column) else each)
+        for each in (output.expression for output in fold.outputs)
+    )
+    return fold.input, fold.groups, calls, shown, fold.is_global
 
 
 def rename_node(node: Node, columns: Sequence[tuple[str, str]]) -> Node:
