@@ -82,7 +82,9 @@ class StateIndexes:
     ) -> KeyIndex:
         owner = IndexOwner(head.table, head.created_ts, head.schema, names)
         known = self._open.setdefault(head.table, {})
-        index = known.get(names) or open_index(folder, owner, head.horizon, as_of)
+        index = known.get(names)
+        if index is None or index.ts < head.horizon:
+            index = open_index(folder, owner, head.horizon, as_of)
         if index is not None and index.ts < as_of:
             index.apply_rows(self._rows_between(head, index.ts, as_of), as_of)
         if index is None or index.ts != as_of:
