@@ -70,7 +70,7 @@ REPORT_STEPS = {
     "groups": f"{ENGINE}.batch.state_indexes:StateIndexes.find_groups@{{}}",
     "groups advanced": f"{ENGINE}.batch.staged_run:advance_fold@{{}}",
     "stored parent": f"{ENGINE}.batch.state_indexes:StateIndexes.find_stored@{{}}",
-    "index made": "viewkeeper.stages.key_index:rebuild_index@{}",
+    "index made": f"{ENGINE}.batch.state_indexes:rebuild_index@{{}}",
     "index file": "viewkeeper.stages.key_index:_write_base@{}",
     "index opened": "viewkeeper.stages.key_index:_read_base@{}",
     "index applied": f"{ENGINE}.batch.state_indexes:StateIndexes.note_rows@{{}}",
@@ -84,7 +84,7 @@ RECOVERY = {
     "redone head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
     "unknown files": f"{WAREHOUSE}.recovery:remove_unknown@{{}}",
     "spool emptied": f"{WAREHOUSE}.recovery:_empty_folder@{{}}",
-    "plan replayed": f"{ENGINE}.maintainer:Maintainer._finish_plan@{{}}",
+    "plan replayed": f"{ENGINE}.plan_runner:PlanRunner.finish_plan@{{}}",
 }
 """Every step of a restart."""
 
@@ -123,13 +123,19 @@ def arm(text: str) -> None:
     if found["target"] == "sql":
         setattr(SqliteDatabase, "_connect_mode", _traced(SqliteDatabase._connect_mode, moment))  # noqa: B010
         return
-    module, _, path = found["target"].partition(":")
+    owner, name = find_target(found["target"])
+    wrap = _refused if found["side"] == "full" else _lethal
+    setattr(owner, name, wrap(getattr(owner, name), moment))
+
+
+def find_target(target: str) -> tuple[Any, str]:
+    """The module or class that has the function of a step, and the function's name."""
+    module, _, path = target.partition(":")
     owner: Any = import_module(module)
     *outer, name = path.split(".")
     for each in outer:
         owner = getattr(owner, each)
-    wrap = _refused if found["side"] == "full" else _lethal
-    setattr(owner, name, wrap(getattr(owner, name), moment))
+    return owner, name
 
 
 @dataclass(slots=True)

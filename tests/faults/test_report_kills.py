@@ -17,7 +17,7 @@ from tests.faults.deaths import RECOVERY, REPORT_STEPS, STEPS, step
 from tests.faults.ordeal import Ordeal, ordeal
 from tests.faults.shop import copy_project
 
-DEEP = {"link": 20, "rename": 8, "fsync": 60, "unlink": 20}
+DEEP = {"link": 20, "rename": 8, "fsync": 40, "unlink": 4}
 """System calls are many; these are the highest numbers that a short run surely reaches."""
 
 NAMES = [*REPORT_STEPS, *STEPS]
