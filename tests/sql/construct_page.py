@@ -10,7 +10,8 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from tests.sql.constructs import CONSTRUCTS, REFUSED, Construct
+from tests.sql.construct_forms import Construct
+from tests.sql.constructs import CONSTRUCTS, REFUSED
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "sql.md"
 BEGIN = "<!-- begin: made by `python -m tests.sql.construct_page` -->"

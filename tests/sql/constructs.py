@@ -7,35 +7,8 @@ its reason and the way out; the day on which it is not refused any more, the mat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-NOTHING = "nothing"
-RESULT = "its groups"
-
-
-@dataclass(frozen=True, slots=True)
-class Construct:
-    """Something that SQL has, with an example over the four relations.
-
-    `stored` is what is stored besides the view's own rows. `parents` are views that it reads.
-    """
-
-    section: str
-    name: str
-    text: str
-    stored: str = NOTHING
-    parents: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedConstruct:
-    """What is refused, a piece of the reason that is given, and what to write instead."""
-
-    name: str
-    text: str
-    reason: str
-    way_out: str
-
+from tests.sql.construct_forms import RESULT, Construct, RefusedConstruct
+from tests.sql.generator_constructs import GENERATOR_CONSTRUCTS
 
 JOINS, EXISTENCE, AGGREGATES = "Joins", "Existence", "Aggregates"
 SETS, SHAPES, VALUES, VIEWS = "Sets", "Shapes of a query", "Values", "Views on views"
@@ -408,6 +381,7 @@ CONSTRUCTS = (
         "o.customer % 2 AS odd, o.price / 3 AS third, -o.price AS minus, "
         "cast(o.weight AS string) AS text FROM shop.orders o",
     ),
+    *GENERATOR_CONSTRUCTS,
     Construct(
         VIEWS,
         "a join of a view",
@@ -520,9 +494,3 @@ REFUSED = (
         "NOT EXISTS",
     ),
 )
-
-
-def slug_of(construct: Construct | RefusedConstruct) -> str:
-    """The name of a construct's view."""
-    letters = [c if c.isalnum() else "_" for c in construct.name.lower()]
-    return "x_" + "_".join("".join(letters).split("_")).strip("_").replace("__", "_")

@@ -20,7 +20,8 @@ import viewkeeper
 from tests.faults.deaths import step
 from tests.faults.processes import maintainer
 from tests.sql.construct_events import BATCHES, CRASHES, EMPTIED, FIRST, Event
-from tests.sql.constructs import CONSTRUCTS, REFUSED, Construct, RefusedConstruct, slug_of
+from tests.sql.construct_forms import Construct, RefusedConstruct, slug_of
+from tests.sql.constructs import CONSTRUCTS, REFUSED
 from tests.sql.random_case import Verdict, case_folder, judge_project
 from tests.sql.relation_history import RelationHistory, empty_tables
 from tests.sql.report_project import ReportProject

@@ -315,6 +315,54 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitText:
+    """A generator that the kernel knows: the parts of a text column between separators, each with
+    its number before it if `has_position`."""
+
+    column: str
+    separator: str
+    has_position: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedColumn:
+    """A column of a node that generates rows: one of its input that is `kept`, or what the
+    generator gives, by its number there, or a `part` of that where it is a struct."""
+
+    kept: str | None = None
+    number: int = 0
+    part: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """A node that shows a row of its input once per row that a generator makes of it.
+
+    `call` is the generator in Spark's SQL, over columns of the input; `columns` says what each of
+    the fields is. With `outer` a row of which nothing is made is shown once, with NULLs.
+    """
+
+    number: int
+    input: Relation
+    call: str
+    width: int
+    """How many columns the generator gives."""
+    columns: tuple[GeneratedColumn, ...]
+    fields: tuple[Field, ...]
+    outer: bool = False
+    split: SplitText | None = None
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether only Spark can run the generator."""
+        return self.split is None
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
     """A node with rows that the text itself gives: VALUES, `range`, one row without columns."""
 
@@ -327,7 +375,7 @@ class Constant:
         return ()
 
 
-Node = Core | Fold | Union | Expand | Constant
+Node = Core | Fold | Union | Expand | Generate | Constant
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from viewkeeper.view.definition import (
     Expand,
     Field,
     Fold,
+    Generate,
     Graph,
     Node,
     Relation,
@@ -23,8 +24,8 @@ from viewkeeper.view.definition import (
     ViewDefinition,
     relation_of_node,
 )
-from viewkeeper.view.expression import Expression
 from viewkeeper.view.expression import needs_spark as is_left_to_spark
+from viewkeeper.view.render import spark_sql_of
 
 
 def qualify_graph(graph: Graph, view: str) -> Graph:
@@ -50,7 +51,7 @@ def _rename_node(node: Node, names: Mapping[Relation, Relation]) -> Node:
             own = relation_of_node(node.number)
             name = names[own].table if own in names else node.view.name
             return replace(node, view=replace(node.view, name=name, places=places))
-        case Fold() | Expand():
+        case Fold() | Expand() | Generate():
             return replace(node, input=names.get(node.input, node.input))
         case Union():
             return replace(node, inputs=tuple(names.get(r, r) for r in node.inputs))
@@ -77,7 +78,7 @@ def _node_reads(node: Node) -> list[tuple[Relation, tuple[Field, ...]]]:
         case Fold():
             used = [*node.groups, *(field for call in node.calls for field in call.arguments)]
             return [(node.input, tuple(dict.fromkeys(used)))]
-        case Union() | Expand() | Constant():
+        case Union() | Expand() | Generate() | Constant():
             # They read nodes only: what they need of tables comes through a core.
             return [(relation, ()) for relation in node.inputs]
         case _:
@@ -85,49 +86,61 @@ def _node_reads(node: Node) -> list[tuple[Relation, tuple[Field, ...]]]:
 
 
 def tables_of_view(view: ViewDefinition) -> tuple[str, ...]:
-    """The names of the tables that a view has: its own, and those of its folds."""
-    nodes = view.graph.nodes[:-1] if view.graph else ()
-    folds = [node for node in nodes if isinstance(node, Fold)]
-    return (view.name, *(relation_of_node(fold.number, view.name).table for fold in folds))
+    """The names of the tables that a view has: its own, and those of its stored nodes."""
+    numbers = sorted(stored_nodes(view.graph)) if view.graph else []
+    return (view.name, *(relation_of_node(number, view.name).table for number in numbers))
 
 
 def needs_spark(view: ViewDefinition) -> bool:
     """Whether some expression of a view, or of its graph, can only be evaluated by Spark."""
     if view.graph is None:
         return view.needs_spark
-    return any(node.view.needs_spark for node in view.graph.nodes if isinstance(node, Core))
+    return any(text_for_spark(node) is not None for node in view.graph.nodes)
 
 
 EXTREMES = ("min", "max", "min_by", "max_by")
 """Calls for which a group that loses its extreme is asked of the fold's input."""
+GROUPS = "a group's sums before a batch are needed to know those after it"
 
 
-def find_unanswerable(graph: Graph) -> Expression | None:
-    """An expression that only Spark evaluates in a core that is asked for its rows by key; None if
-    there is none.
+def stored_nodes(graph: Graph) -> dict[int, str]:
+    """The nodes below the root that have a table, each with the reason.
 
-    Tasks and the driver ask for rows in the middle of a batch, where there is no Spark SQL.
+    Folds have one. Any other node is computed for the keys that others ask for, in tasks and in
+    the driver, in the middle of a batch. There is no Spark SQL there, so a node that needs it is
+    stored if somebody asks for its rows.
     """
-    for number in _asked_nodes(graph):
-        node = graph.nodes[number]
-        if isinstance(node, Core):
-            outputs = [output.expression for output in node.view.outputs]
-            for expression in (*node.view.predicates, *outputs):
-                if is_left_to_spark(expression):
-                    return expression
+    stored: dict[int, str] = {}
+    asked: set[int] = set()
+    for node in reversed(graph.nodes):
+        answers = node.number in asked
+        if isinstance(node, Fold):
+            stored[node.number] = GROUPS
+        elif answers and (text := text_for_spark(node)) is not None:
+            stored[node.number] = f"others ask for its rows, and only Spark evaluates {text}"
+        if _asks_inputs(node, answers and node.number not in stored):
+            asked |= {relation.node for relation in node.inputs if relation.node is not None}
+    stored.pop(graph.root.number, None)
+    return stored
+
+
+def text_for_spark(node: Node) -> str | None:
+    """Something in a node that only Spark evaluates; None if there is nothing."""
+    if isinstance(node, Generate):
+        return node.call if node.needs_spark else None
+    if isinstance(node, Core):
+        outputs = [output.expression for output in node.view.outputs]
+        for expression in (*node.view.predicates, *outputs):
+            if is_left_to_spark(expression):
+                return spark_sql_of(expression)
     return None
 
 
-def _asked_nodes(graph: Graph) -> set[int]:
-    """The nodes that others ask for what they were before a batch."""
-    asked: set[int] = set()
-    for node in reversed(graph.nodes):
-        asks = node.number in asked
-        if isinstance(node, Core):
-            asks = asks or len(node.view.places) > 1
-        elif isinstance(node, Fold):
-            # It is stored, and asks its own input only where a group has lost its extreme.
-            asks = any(call.function in EXTREMES for call in node.calls)
-        if asks:
-            asked |= {relation.node for relation in node.inputs if relation.node is not None}
-    return asked
+def _asks_inputs(node: Node, answers: bool) -> bool:
+    """Whether a node asks its inputs for what they were before a batch."""
+    if isinstance(node, Core):
+        return answers or len(node.view.places) > 1
+    if isinstance(node, Fold):
+        # It is stored, and asks its own input only where a group has lost its extreme.
+        return any(call.function in EXTREMES for call in node.calls)
+    return answers

@@ -30,6 +30,7 @@ from viewkeeper.view.definition import (
     Expand,
     Field,
     Fold,
+    Generate,
     Graph,
     Node,
     Union,
@@ -52,11 +53,11 @@ from viewkeeper.view.render import spark_type_of
 
 _CLASSES: tuple[type[Any], ...] = (
     *(Arithmetic, Call, Cast, Column, Compare, IsNull, Literal, Logic, Not, SparkSql),
-    *(Constant, Core, Expand, Fold, Union),
+    *(Constant, Core, Expand, Fold, Generate, Union),
 )
 _TAGS = {kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in _CLASSES}
 _KINDS = {tag: kind for kind, tag in _TAGS.items()}
-_NODES = frozenset({"constant", "core", "expand", "fold", "union"})
+_NODES = frozenset({"constant", "core", "expand", "fold", "generate", "union"})
 _TYPES: dict[str, pa.DataType] = {
     spark_type_of(kind): kind
     for kind in (

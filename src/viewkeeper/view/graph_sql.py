@@ -19,6 +19,8 @@ from viewkeeper.view.definition import (
     Field,
     Fold,
     FoldCall,
+    Generate,
+    GeneratedColumn,
     Graph,
     KeyedJoin,
     Node,
@@ -69,6 +71,8 @@ def _node_sql(node: Node, tables: Tables) -> str:
             source = _labelled_source(0, node.input, _fields_below(node), tables)
             selects = [f"SELECT {_outputs_sql(row)} FROM {source}" for row in node.projections]
             return " UNION ALL ".join(selects)
+        case Generate():
+            return generate_sql(node, tables[node.input])
         case Constant():
             return _constant_sql(node)
         case _:
@@ -170,6 +174,27 @@ def _union_sql(union: Union, tables: Tables) -> str:
         columns = [f"{quote_name(name)} AS {quote_name(field.name)}" for name, field in pairs]
         selects.append(f"SELECT {', '.join(columns)} FROM {tables[relation]}")
     return " UNION ALL ".join(selects)
+
+
+def generate_sql(node: Generate, rows: str, also: Sequence[str] = ()) -> str:
+    """The rows that a generator makes of the rows of a table, with more columns of that table."""
+    pairs = zip(node.columns, node.fields, strict=True)
+    own = [f"{_generated_sql(column)} AS {quote_name(field.name)}" for column, field in pairs]
+    shown = ", ".join([*own, *map(quote_name, also)])
+    names = ", ".join(_generated_name(number) for number in range(node.width))
+    outer = "OUTER " if node.outer else ""
+    return f"SELECT {shown} FROM {rows} LATERAL VIEW {outer}{node.call} __generated AS {names}"
+
+
+def _generated_name(number: int) -> str:
+    return f"__generated_{number}"
+
+
+def _generated_sql(column: GeneratedColumn) -> str:
+    if column.kept is not None:
+        return quote_name(column.kept)
+    name = _generated_name(column.number)
+    return name if column.part is None else f"{name}.{quote_name(column.part)}"
 
 
 def _fields_below(node: Expand) -> list[Field]:

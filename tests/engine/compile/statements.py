@@ -271,6 +271,25 @@ ACCEPTED: dict[str, str] = {
     "not in list with null": "select id from a where k not in (1, null)",
     "exists column in expression": "select id,"
     " if(exists (select 1 from b where b.k = a.k), k, -1) z from a",
+    # -- generators
+    "explode array": "select id, explode(array(k, g)) e from a",
+    "explode split": "select id, x.p, x.w from a lateral view outer posexplode("
+    "split(s || '-' || k, '-')) x as p, w",
+    "explode pattern": "select w, count(*) n from a lateral view explode(split(s, '[uv]')) x as w"
+    " group by w",
+    "explode twice": "select id, w from a lateral view explode(split(s, ' ')) x as t"
+    " lateral view explode(split(t, 'u')) y as w where length(w) < 3",
+    "explode sequence": "select id, explode(sequence(d, date_add(d, 2))) e from a",
+    "stack": "select id, stack(2, 'k', k, 'g') as (what, value) from a",
+    "inline": "select id, inline(array(struct(k, s), struct(g as k, 'x' as s))) from a",
+    "json": 'select id, e.u, e.v, j.c from (select id, \'[{"u":\' || k || \'},{"v":"\' || s'
+    " || '\"}]' doc, '{\"c\":[1]}' other from a)"
+    " lateral view explode(from_json(doc, 'array<struct<u: int, v: string>>')) x as e"
+    " lateral view json_tuple(other, 'c') j as c",
+    "json field": "select id, from_json('{\"a\":' || k || '}', 'a INT').a v,"
+    " get_json_object('{\"a\":' || g || '}', '$.a') w from a",
+    "lateral generator": "select a.id, f.col from a, lateral explode(split(a.s, 'u')) f",
+    "map": "select id, explode(str_to_map(s || ':' || k)) from a",
     # -- conditions that only Spark evaluates, in ON
     "left, spark on the right": "select a.id, b.y from a left join b"
     " on a.k = b.k and b.s rlike '^u'",
@@ -303,7 +322,12 @@ REFUSED: dict[str, tuple[str, str]] = {
         "select id from a qualify row_number() over (partition by k order by id) = 1",
         "the window function row_number()",
     ),
-    "explode": ("select id, explode(array(k, g)) e from a", "a generator such as explode()"),
+    "an array": ("select id, split(s, ',') parts from a", "a column of type array<string>"),
+    "a nested array": (
+        "select id, explode(array(split(s, 'u'))) parts from a",
+        "a column of type array<string>",
+    ),
+    "a lambda": ("select id, explode(transform(array(k), x -> x + 1)) e from a", "higher-order"),
     "scalar": ("select id, x / (select sum(x) from a) share from a", "compared with every row"),
     "exists alone": (
         "select id from a where exists (select 1 from b where y > 3)",
@@ -356,7 +380,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "user": ("select id, current_user u from a", "CurrentUser"),
     "sample": ("select id from (select * from a) tablesample (10 percent)", "TABLESAMPLE"),
     "lambda": ("select id, transform(array(k), z -> z + 1) t from a", "transform()"),
-    "array": ("select id, array(k, g) ar from a", "a value of type"),
+    "array": ("select id, array(k, g) ar from a", "a column of type"),
     "interval": ("select id, interval '2' day iv from a", "a value of type"),
     "null": ("select id, null n from a", "a NULL without a type"),
     "unnamed": ("select id, k + 1 from a", "1:12: an expression needs a name"),

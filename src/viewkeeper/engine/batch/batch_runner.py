@@ -21,6 +21,7 @@ import pyarrow as pa
 from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.barrier import Sieve
+from viewkeeper.engine.batch.generated_rows import generate_on_spark, split_rows
 from viewkeeper.engine.batch.own_relations import (
     OwnRelations,
     own_nodes,
@@ -50,7 +51,7 @@ from viewkeeper.updates.queue import (
     UpdateQueue,
     change_schema,
 )
-from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.view.definition import Field, Generate, Relation, ViewDefinition
 from viewkeeper.view.graph import needs_spark
 from viewkeeper.warehouse.activity import ViewActivity, read_activity, write_activity
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
@@ -330,7 +331,8 @@ class BatchRunner:
             reader = self._connections.reader
             batch = Batch(number, {}, BatchChanges(known), ends, openers, reader, own)
             sweep = partial(self._run_parts, outcome)
-            run = StagedRun(batch, members, sweep, self._indexes.find_groups)
+            find_groups = self._indexes.find_groups
+            run = StagedRun(batch, members, sweep, find_groups, self._generate_rows)
             found = run.run_stages()
         for error in found.errors.values():
             if isinstance(error, SourceAwayError):
@@ -345,6 +347,12 @@ class BatchRunner:
                 outcome.files |= {name: found.files.get(name, ()) for name in member.tables}
                 mine = found.written_rows.keys() & member.tables.keys()
                 outcome.written_rows |= {name: found.written_rows[name] for name in mine}
+
+    def _generate_rows(self, node: Generate, rows: pa.Table) -> pa.Table:
+        if not node.needs_spark:
+            return split_rows(node, rows)
+        minutes = self._settings.spark.job_minutes
+        return generate_on_spark(self._spark.get_session(), node, rows, minutes)
 
     def _own_relations(self, members: Sequence[BatchView], since: int) -> OwnRelations:
         views = self._store.head.views

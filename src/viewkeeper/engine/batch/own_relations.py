@@ -22,6 +22,7 @@ from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.batch.generated_rows import split_rows
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.view_change import run_sweep
@@ -34,6 +35,7 @@ from viewkeeper.view.definition import (
     Expand,
     Field,
     Fold,
+    Generate,
     Node,
     Output,
     Relation,
@@ -41,6 +43,7 @@ from viewkeeper.view.definition import (
     ViewDefinition,
 )
 from viewkeeper.view.expression import Column
+from viewkeeper.view.graph import stored_nodes
 from viewkeeper.view.sweep_plan import sweep_plan_of
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.lookup import find_rows, search_for
@@ -89,6 +92,8 @@ class OwnRelations:
                 return self._union_rows(node, lookup, pending, ask)
             case Expand():
                 return self._expanded_rows(node, lookup, pending, ask)
+            case Generate():
+                return self._generated_rows(node, lookup, pending, ask)
             case Constant():
                 return constant_rows(node)
             case Fold():
@@ -137,6 +142,15 @@ class OwnRelations:
             asked = _asked_of(lookup, node.input, plain, ())
             pieces.append(expand_rows(node, self.rows_before(asked, pending, ask), (projection,)))
         return pa.concat_tables(pieces)
+
+    def _generated_rows(
+        self, node: Generate, lookup: Lookup, pending: KnownChanges, ask: Ask
+    ) -> pa.Table:
+        """What is made of the rows of its input, by those of the asked columns that it keeps."""
+        pairs = zip(node.fields, node.columns, strict=True)
+        known = {field.name: column.kept for field, column in pairs if column.kept is not None}
+        asked = _asked_of(lookup, node.input, known, ())
+        return split_rows(node, self.rows_before(asked, pending, ask))
 
 
 def _asked_of(
@@ -215,9 +229,10 @@ def merge_stamps(rows: pa.Table, ts: int) -> pa.Table:
 
 def own_nodes(views: Mapping[str, ViewDefinition]) -> dict[str, Node]:
     """The nodes of the graphs of these views that have no table, by their names."""
-    return {
-        f"{name}#{node.number}": node
-        for name, view in views.items()
-        for node in (view.graph.nodes[:-1] if view.graph else ())
-        if not isinstance(node, Fold)
-    }
+    found: dict[str, Node] = {}
+    for name, view in views.items():
+        if view.graph is not None:
+            stored = stored_nodes(view.graph)
+            virtual = [node for node in view.graph.nodes[:-1] if node.number not in stored]
+            found |= {f"{name}#{node.number}": node for node in virtual}
+    return found

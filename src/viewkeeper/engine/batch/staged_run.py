@@ -44,6 +44,7 @@ from viewkeeper.view.definition import (
     Expand,
     Field,
     Fold,
+    Generate,
     Node,
     Relation,
     Union,
@@ -59,6 +60,9 @@ from viewkeeper.warehouse.metadata.record import DataFile
 SweepCores = Callable[[Batch, Sequence[BatchMember]], list[PartResult]]
 FindGroups = Callable[[ViewHead, Fold, pa.Table, int], pa.Table]
 """What is stored of groups of a fold as of a ts, given their keys."""
+
+GenerateRows = Callable[[Generate, pa.Table], pa.Table]
+"""What a generator makes of signed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ class StagedRun:
         members: Sequence[BatchView],
         sweep: SweepCores,
         find_groups: FindGroups,
+        generate: GenerateRows,
     ) -> None:
         """`batch.changes` has the changes of all tables, and those of views that are read and are
         no members; what the stages leave is added to it."""
@@ -152,6 +157,7 @@ class StagedRun:
         self._members = members
         self._sweep = sweep
         self._find_groups = find_groups
+        self._generate = generate
         self._partials: dict[str, list[pa.Table]] = {}
         self.result = StagedResult()
 
@@ -282,6 +288,9 @@ class StagedRun:
             case Expand():
                 pieces = [expand_rows(node, self._rows_of(node.input))]
                 self._keep_rows(stage, _add_rows(stage, pieces))
+            case Generate():
+                made = self._generate(node, self._rows_of(node.input))
+                self._keep_rows(stage, _add_rows(stage, [made]))
             case Constant():
                 self._keep_rows(stage, empty_delta(node.fields))
             case Core() | None:

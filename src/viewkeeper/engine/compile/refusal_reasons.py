@@ -11,10 +11,6 @@ from viewkeeper.errors import UnsupportedError
 
 OPERATORS: dict[str, tuple[str, str | None]] = {
     "Window": ("a window function", "compute it when reading the view"),
-    "Generate": (
-        "a generator such as explode() over rows of a table",
-        "compute it when reading the view",
-    ),
     "Sort": ("ORDER BY", "a view has no order; ask for one when reading it"),
     "GlobalLimit": ("LIMIT", "limit the rows when reading the view"),
     "LocalLimit": ("LIMIT", "limit the rows when reading the view"),
@@ -23,7 +19,10 @@ OPERATORS: dict[str, tuple[str, str | None]] = {
     "Sample": ("TABLESAMPLE", "a sample is another one each time that it is taken"),
     "UnionLoop": ("a recursive CTE", None),
     "UnionLoopRef": ("a recursive CTE", None),
-    "LateralJoin": ("this LATERAL join", "write it as a join with a derived table"),
+    "LateralJoin": (
+        "this LATERAL join",
+        "write LATERAL VIEW explode(...), or a join with a derived table",
+    ),
     "Pivot": ("this PIVOT", "write sum(...) FILTER (WHERE ...) for each column"),
     "DeduplicateWithinWatermark": ("a deduplication within a watermark", None),
 }

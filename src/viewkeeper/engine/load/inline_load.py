@@ -24,6 +24,7 @@ import pyarrow as pa
 from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.batch.generated_rows import split_rows
 from viewkeeper.engine.batch.own_relations import (
     changes_of_rows,
     constant_rows,
@@ -45,6 +46,7 @@ from viewkeeper.view.definition import (
     Expand,
     Field,
     Fold,
+    Generate,
     Output,
     Relation,
     Union,
@@ -142,7 +144,7 @@ class InlineLoad:
         partials = [pre_aggregate(fold, rows)] if rows.num_rows else []
         return ComputedTable(schema, load_groups(fold, combine_partials(fold, partials)), hidden)
 
-    def _node_rows(self, node: Core | Union | Expand | Constant) -> pa.Table | None:
+    def _node_rows(self, node: Core | Union | Expand | Generate | Constant) -> pa.Table | None:
         """The rows of a node that is no fold, with `_count`; None if there may be too many."""
         match node:
             case Core():
@@ -156,6 +158,8 @@ class InlineLoad:
                 return pa.concat_tables([empty_rows(node.fields), *pieces])
             case Expand():
                 return expand_rows(node, self._counted_rows(node.input))
+            case Generate():
+                return split_rows(node, self._counted_rows(node.input))
             case Constant():
                 return constant_rows(node)
             case _:

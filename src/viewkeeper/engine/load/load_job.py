@@ -8,14 +8,14 @@ is repaired in the same way, by the difference between what is computed and what
 
 Views over few rows are loaded here, without Spark (`viewkeeper.engine.load.inline_load`).
 
-A view with a graph has several tables: one for each fold, and its own. A fold is loaded by the very
-functions that maintain it, from the rows of its input, so that what is retracted later has the very
-bits of what was inserted; the nodes above it read what was written.
+A view with a graph has several tables: one for each stored node, and its own. A fold is loaded by
+the very functions that maintain it, from the rows of its input, so that what is retracted later has
+the very bits of what was inserted; the nodes above it read what was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,15 @@ from viewkeeper.stages.fold import (
 )
 from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.view.definition import Fold, Graph, Relation, ViewDefinition, relation_of_node
+from viewkeeper.view.definition import (
+    Field,
+    Fold,
+    Graph,
+    Relation,
+    ViewDefinition,
+    relation_of_node,
+)
+from viewkeeper.view.graph import stored_nodes
 from viewkeeper.view.graph_sql import node_query
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -217,6 +225,7 @@ def _load_graph(
         names[relation] = f"__base_{number}"
         bag_of(frame).createOrReplaceTempView(names[relation])
     loaded: dict[str, LoadedTable] = {}
+    stored = stored_nodes(graph)
     for node in graph.nodes:
         relation = relation_of_node(node.number, view.name)
         is_root = node is graph.root
@@ -225,15 +234,20 @@ def _load_graph(
             loaded[name] = _load_fold(
                 _partial_frame(spark, graph, node, names, writer), node, name, writer
             )
-            if not is_root:
-                shown = [_column(field.name) for field in node.fields]
-                names[relation] = f"__fold_{node.number}"
-                kept = writer.read_table(name, loaded[name]).select(*shown)
-                kept.createOrReplaceTempView(names[relation])
-        elif is_root:
+        elif is_root or node.number in stored:
             rows = count_rows(spark.sql(node_query(graph, node.number, names)))
-            loaded[name] = writer.write_table(name, rows, row_schema(rows, view))
+            schema = row_schema(rows, view) if is_root else _schema_of(node.fields)
+            loaded[name] = writer.write_table(name, rows, schema, None if is_root else ())
+        if name in loaded and not is_root:
+            shown = [_column(field.name) for field in node.fields]
+            names[relation] = f"__stored_{node.number}"
+            kept = writer.read_table(name, loaded[name]).select(*shown)
+            kept.createOrReplaceTempView(names[relation])
     return loaded
+
+
+def _schema_of(fields: Sequence[Field]) -> pa.Schema:
+    return pa.schema([(field.name, field.type) for field in fields])
 
 
 def _partial_frame(

@@ -27,6 +27,7 @@ from viewkeeper.view.definition import (
     Core,
     Expand,
     Fold,
+    Generate,
     Graph,
     Node,
     Relation,
@@ -50,6 +51,7 @@ from viewkeeper.view.expression import (
     type_of,
 )
 from viewkeeper.view.graph import needs_spark as needs_spark_job
+from viewkeeper.view.graph import stored_nodes
 from viewkeeper.view.kernel_words import call_sql
 from viewkeeper.view.render import spark_sql_of, spark_type_of
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep, sweep_plan_of
@@ -286,20 +288,23 @@ def _explain_node(
     is_root = node is graph.root
     name = view.name if is_root else f"#{node.number}"
     reads = tuple(_relation_name(relation) for relation in node.inputs)
-    stored = "it is the view" if is_root else None
+    stored = "it is the view" if is_root else stored_nodes(graph).get(node.number)
     match node:
         case Core():
             return _explain_core(node.view, name, reads, stored, connections)
         case Fold():
             groups = ", ".join(field.name for field in node.groups) or "all rows"
             calls = [f"{call.name} = {text_of_call(call)}" for call in node.calls]
-            kept = stored or "a group's sums before a batch are needed to know those after it"
-            return StageExplanation(name, "fold", reads, (f"per {groups}", *calls), kept)
+            return StageExplanation(name, "fold", reads, (f"per {groups}", *calls), stored)
         case Union():
             return StageExplanation(name, "union", reads, ("the rows of all",), stored)
         case Expand():
             each = f"every row {len(node.projections)} times, once per grouping set"
             return StageExplanation(name, "expand", reads, (each,), stored)
+        case Generate():
+            where = "Spark: one job for the changes of a batch" if node.needs_spark else "kernel"
+            call = f"every row once per row of {node.call}  [{where}]"
+            return StageExplanation(name, "generate", reads, (call,), stored)
         case Constant():
             rows = f"{len(node.rows)} rows that the text gives"
             return StageExplanation(name, "constant", reads, (rows,), stored)

@@ -31,9 +31,9 @@ from viewkeeper.view.expression import (
     columns_of,
     type_of,
 )
-from viewkeeper.view.graph import fields_read, find_unanswerable, qualify_graph
+from viewkeeper.view.graph import fields_read, qualify_graph
 from viewkeeper.view.keyed_view import PREFIX
-from viewkeeper.view.render import quote_name, spark_sql_of
+from viewkeeper.view.render import quote_name
 from viewkeeper.view.sql.coerce import unify_types
 from viewkeeper.view.sql.scope import Schema, Scope, Scopes, qualifier_of, scopes_of
 from viewkeeper.view.sql.select_parts import SelectItem
@@ -341,10 +341,6 @@ def bind_report(
     """The view that a report defines, once it is compiled; the graph's nodes get its name."""
     report = parsed.report
     assert report is not None, "a plain view is bound, not compiled"
-    if (found := find_unanswerable(graph)) is not None:
-        what = f"{spark_sql_of(found)}, which only Spark evaluates, below a join or an extreme,"
-        hint = "make the query below it a view of its own: that view is stored"
-        raise parsed.sql.unsupported_at(what, parsed.body.start, hint)
     read = fields_read(graph)
     places = []
     for index, table in enumerate(report.tables):

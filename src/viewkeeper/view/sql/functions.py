@@ -5,8 +5,9 @@ another. That is right only for functions whose value depends on nothing but the
 function is therefore allowed by name, as the user wrote it; whatever is not listed is refused. The
 lists are those of Spark 4.3's registry, and a test compares them with it.
 
-Left out on purpose: functions that make or take apart structs, maps, variants and sketches (no
-source delivers them, and maps cannot be compared), and those of the new TIME type.
+Left out on purpose: variants and sketches (no source delivers them), what makes maps (they cannot
+be compared), and functions of the new TIME type. JSON and structs may be taken apart inside of an
+expression; no column of a view can be one.
 
 A query over views may call more (`IN_QUERY`), but again only what is listed: everything that
 computes a value from its arguments. `REFUSED` has what reaches beyond them, with the reason. Every
@@ -33,22 +34,23 @@ DETERMINISTIC = _split_names(
     date_sub date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear
     decimal decode degrees div double e element_at elt encode endswith equal_null exp expm1
     extract factorial find_in_set flatten float floor format_number format_string
-    from_base32 from_unixtime from_utc_timestamp get get_json_object getbit greatest hash
-    hex hmac hour hypot if ifnull initcap instr int is_valid_utf8 isnan isnotnull isnull
-    jaro_winkler_similarity json_array_length last_day lcase least left len length
-    levenshtein ln locate log log10 log1p log2 lower lpad ltrim luhn_check make_date
-    make_dt_interval make_interval make_timestamp make_timestamp_ltz make_timestamp_ntz
-    make_valid_utf8 make_ym_interval mask md5 minute mod month monthname months_between
-    nanvl negative next_day nullif nullifzero nvl nvl2 octet_length overlay parse_url pi
-    pmod position positive pow power printf quarter quote radians regexp_count
-    regexp_extract regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr
-    repeat replace reverse right rint round rpad rtrim sec second sequence sha sha1 sha2
-    shiftleft shiftright shiftrightunsigned sign signum sin sinh size slice smallint
-    sort_array soundex space split split_part sqrt startswith string substr substring
-    substring_index tan tanh timestamp timestamp_micros timestamp_millis timestamp_seconds
-    tinyint to_base32 to_binary to_char to_date to_number to_timestamp to_timestamp_ltz
-    to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar translate trim trunc
-    try_add try_aes_decrypt try_divide try_element_at try_make_interval try_make_timestamp
+    from_base32 from_json from_unixtime from_utc_timestamp get get_json_object getbit
+    greatest hash hex hmac hour hypot if ifnull initcap instr int is_valid_utf8 isnan
+    isnotnull isnull jaro_winkler_similarity json_array_length json_object_keys last_day
+    lcase least left len length levenshtein ln locate log log10 log1p log2 lower lpad ltrim
+    luhn_check make_date make_dt_interval make_interval make_timestamp make_timestamp_ltz
+    make_timestamp_ntz make_valid_utf8 make_ym_interval map_keys map_values mask md5 minute
+    mod month monthname months_between named_struct nanvl negative next_day nullif
+    nullifzero nvl nvl2 octet_length overlay parse_url pi pmod position positive pow power
+    printf quarter quote radians regexp_count regexp_extract regexp_extract_all regexp_instr
+    regexp_like regexp_replace regexp_substr repeat replace reverse right rint round rpad
+    rtrim sec second sequence sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign
+    signum sin sinh size slice smallint sort_array soundex space split split_part sqrt
+    startswith str_to_map string struct substr substring substring_index tan tanh timestamp
+    timestamp_micros timestamp_millis timestamp_seconds tinyint to_base32 to_binary to_char
+    to_date to_json to_number to_timestamp to_timestamp_ltz to_timestamp_ntz
+    to_unix_timestamp to_utc_timestamp to_varchar translate trim trunc try_add
+    try_aes_decrypt try_divide try_element_at try_make_interval try_make_timestamp
     try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply try_parse_url
     try_subtract try_to_binary try_to_date try_to_number try_to_timestamp try_url_decode
     try_validate_utf8 ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds
@@ -107,31 +109,30 @@ HIGHER_ORDER = _split_names(
 
 QUERY_ONLY = _split_names(
     """
-    approx_top_k_estimate assert_true collate from_csv from_json hll_sketch_estimate hll_union
-    is_valid_variant is_variant_null json_object_keys kll_sketch_get_n_bigint
-    kll_sketch_get_n_double kll_sketch_get_n_float kll_sketch_get_quantile_bigint
-    kll_sketch_get_quantile_double kll_sketch_get_quantile_float kll_sketch_get_rank_bigint
-    kll_sketch_get_rank_double kll_sketch_get_rank_float kll_sketch_merge_bigint
-    kll_sketch_merge_double kll_sketch_merge_float kll_sketch_to_string_bigint
-    kll_sketch_to_string_double kll_sketch_to_string_float make_time map map_concat
-    map_contains_key map_entries map_from_arrays map_from_entries map_keys map_values
-    named_struct parse_json raise_error schema_of_csv schema_of_json schema_of_variant
-    schema_of_variant_agg sentences session_window st_asbinary st_geogfromwkb st_geomfromwkb
-    st_setsrid st_srid str_to_map struct theta_difference theta_intersection
+    approx_top_k_estimate assert_true collate from_csv hll_sketch_estimate hll_union
+    is_valid_variant is_variant_null kll_sketch_get_n_bigint kll_sketch_get_n_double
+    kll_sketch_get_n_float kll_sketch_get_quantile_bigint kll_sketch_get_quantile_double
+    kll_sketch_get_quantile_float kll_sketch_get_rank_bigint kll_sketch_get_rank_double
+    kll_sketch_get_rank_float kll_sketch_merge_bigint kll_sketch_merge_double
+    kll_sketch_merge_float kll_sketch_to_string_bigint kll_sketch_to_string_double
+    kll_sketch_to_string_float make_time map map_concat map_contains_key map_entries
+    map_from_arrays map_from_entries parse_json raise_error schema_of_csv schema_of_json
+    schema_of_variant schema_of_variant_agg sentences session_window st_asbinary
+    st_geogfromwkb st_geomfromwkb st_setsrid st_srid theta_difference theta_intersection
     theta_sketch_estimate theta_union time time_bucket time_diff time_from_micros
-    time_from_millis time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc
-    timestamp_nanos to_csv to_json to_time to_variant_object try_parse_json try_to_time
+    time_from_millis time_from_seconds time_to_micros time_to_millis time_to_seconds
+    time_trunc timestamp_nanos to_csv to_time to_variant_object try_parse_json try_to_time
     try_variant_array_append try_variant_get try_variant_insert try_variant_set
     tuple_difference_double tuple_difference_integer tuple_difference_theta_double
     tuple_difference_theta_integer tuple_intersection_double tuple_intersection_integer
     tuple_intersection_theta_double tuple_intersection_theta_integer
     tuple_sketch_estimate_double tuple_sketch_estimate_integer tuple_sketch_summary_double
     tuple_sketch_summary_integer tuple_sketch_theta_double tuple_sketch_theta_integer
-    tuple_union_double tuple_union_integer tuple_union_theta_double tuple_union_theta_integer
-    typeof unix_nanos variant_array_append variant_delete variant_explode
-    variant_explode_outer variant_get variant_insert variant_set variant_strip_nulls
-    vector_avg vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm
-    vector_normalize vector_sum window window_time
+    tuple_union_double tuple_union_integer tuple_union_theta_double
+    tuple_union_theta_integer typeof unix_nanos variant_array_append variant_delete
+    variant_explode variant_explode_outer variant_get variant_insert variant_set
+    variant_strip_nulls vector_avg vector_cosine_similarity vector_inner_product
+    vector_l2_distance vector_norm vector_normalize vector_sum window window_time
     """
 )
 

@@ -30,9 +30,19 @@ NODES: tuple[type[exp.Expr], ...] = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString),
     *(exp.RawString, exp.DataType, exp.DataTypeParam, exp.Interval, exp.Var, exp.Tuple),
     *(exp.IntervalSpan, exp.IntervalOp, exp.Bracket, exp.Slice, exp.Dot),
+    *(exp.JSONPath, exp.JSONPathPart),
     # Operators; functions are judged by their names.
     *(exp.Binary, exp.Unary, exp.Between, exp.In, exp.Any, exp.All, exp.Exists, exp.Filter),
-    *(exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls, exp.If, exp.Collate, exp.Func),
+    *(
+        exp.Lateral,
+        exp.Aliases,
+        exp.WithinGroup,
+        exp.IgnoreNulls,
+        exp.RespectNulls,
+        exp.If,
+        exp.Collate,
+        exp.Func,
+    ),
 )
 
 # Keyed as sqlglot keys them: how the user wrote it, and the way out.
@@ -43,13 +53,12 @@ REFUSED: dict[str, tuple[str, str | None]] = {
     "distribute": ("DISTRIBUTE BY", None),
     "limit": ("LIMIT", "limit the rows when reading the view"),
     "offset": ("OFFSET", "limit the rows when reading the view"),
-    "laterals": ("LATERAL VIEW", "a view row must come from one row of each relation"),
     "sample": ("TABLESAMPLE", "a sample is another one each time that it is taken"),
     "hint": ("a query hint", "remove the /*+ ... */ comment"),
     "windows": ("WINDOW", "apply it when reading the view"),
     "version": ("time travel", "a view follows the newest state of its relations"),
 }
-ANYWHERE = ("sort", "cluster", "distribute", "laterals", "sample", "hint", "windows")
+ANYWHERE = ("sort", "cluster", "distribute", "sample", "hint", "windows")
 NAMES_OF_NODES: dict[str, str] = {
     "lateral": "LATERAL",
     "tablesample": "TABLESAMPLE",
@@ -57,7 +66,6 @@ NAMES_OF_NODES: dict[str, str] = {
     "placeholder": "a parameter",
     "parameter": "a parameter",
     "lambda": "a lambda function",
-    "aliases": "several aliases for one expression",
 }
 IN_TABLE = {"this", "db", "catalog", "alias", "joins", "pivots"}
 PARTS_HINT = "write it as source.table, source.schema.table, or the name of a view"
@@ -140,7 +148,8 @@ def _refused_calls(
     for token, name, refusal in judge_calls(tokens):
         # sqlglot makes one token of words that belong together.
         word = name.split()[-1] if name.strip() else name
-        allowed = name in functions.AGGREGATES or word in functions.QUERY_KEYWORDS
+        allowed = name in functions.AGGREGATES | functions.GENERATORS
+        allowed = allowed or word in functions.QUERY_KEYWORDS
         allowed = allowed or token.start in renamed
         if refusal is not None and not allowed and name not in functions.TABLES:
             yield sql.unsupported_at(refusal[0], token.start, refusal[1])

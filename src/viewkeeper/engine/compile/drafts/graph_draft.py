@@ -27,6 +27,7 @@ from viewkeeper.view.definition import (
     Expand,
     Field,
     Fold,
+    Generate,
     Node,
     Output,
     Relation,
@@ -213,6 +214,9 @@ def rename_node(node: Node, columns: Sequence[tuple[str, str]]) -> Node:
         case Expand():
             renamed = tuple(_rename_outputs(outputs, columns) for outputs in node.projections)
             return replace(node, projections=renamed, fields=fields)
+        case Generate():
+            shown = tuple(node.columns[at] for at in positions)
+            return replace(node, columns=shown, fields=fields)
         case Constant():
             rows = tuple(tuple(row[at] for at in positions) for row in node.rows)
             return replace(node, fields=fields, rows=rows)

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from viewkeeper.engine.compile.drafts.core_draft import CoreDraft, filter_draft, finish_core
 from viewkeeper.engine.compile.drafts.fold_draft import fold_aggregate
+from viewkeeper.engine.compile.drafts.generate_draft import generate_rows
 from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over, rename_node
 from viewkeeper.engine.compile.drafts.join_draft import KeyedKind, KeyedSide, join_inner, join_keyed
 from viewkeeper.engine.compile.drafts.row_operations import (
@@ -30,6 +31,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanExpand,
     PlanExpression,
     PlanFilter,
+    PlanGenerate,
     PlanJoin,
     PlanLeaf,
     PlanOperator,
@@ -92,6 +94,8 @@ def build_draft(graph: GraphDraft, plan: PlanOperator, needed: Needed) -> CoreDr
             return _build_bag_operation(graph, plan)
         case PlanExpand():
             return _build_expand(graph, plan)
+        case PlanGenerate():
+            return _build_generate(graph, plan, needed)
         case _:
             assert_never(plan)
 
@@ -164,3 +168,8 @@ def _build_bag_operation(graph: GraphDraft, plan: PlanBagOperation) -> CoreDraft
 def _build_expand(graph: GraphDraft, plan: PlanExpand) -> CoreDraft:
     read = frozenset(key for row in plan.projections for each in row for key in attributes_of(each))
     return expand_rows(graph, build_draft(graph, plan.input, read), plan)
+
+
+def _build_generate(graph: GraphDraft, plan: PlanGenerate, needed: Needed) -> CoreDraft:
+    below = build_draft(graph, plan.input, needed | attributes_of(plan.generator))
+    return generate_rows(graph, below, plan, needed)

@@ -20,6 +20,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse, refuse_expression
 from viewkeeper.errors import UnsupportedError
+from viewkeeper.view.render import quote_name
 from viewkeeper.view.sql.functions import DETERMINISTIC, refusal_of_call
 
 BINARY = {
@@ -177,6 +178,10 @@ class TextWriter:
                 return f"if({parts[0]}, NULL, {parts[1]})"
             case "GetArrayItem" | "GetMapValue":
                 return f"{parts[0]}[{parts[1]}]"
+            case "GetStructField" | "GetArrayStructFields":
+                return f"({parts[0]}).{quote_name(_field_name(operation))}"
+            case "JsonToStructs":
+                return _write_from_json(operation, parts[0])
         return f"{self._name_of(operation)}({', '.join(parts)})"
 
     def _name_of(self, operation: PlanOperation) -> str:
@@ -188,6 +193,21 @@ class TextWriter:
             assert reason is not None, name
             raise refuse(*reason, operation.java)
         return name
+
+
+def _field_name(operation: PlanOperation) -> str:
+    """The name of the field of a struct that is taken."""
+    java = operation.java.get_node()
+    if operation.kind == "GetArrayStructFields":
+        return str(java.field().name())
+    return str(java.childSchema().fields()[int(java.ordinal())].name())
+
+
+def _write_from_json(operation: PlanOperation, part: str) -> str:
+    java = operation.java.get_node()
+    if not java.options().isEmpty():
+        raise refuse("from_json() with options", "leave them out", operation.java)
+    return f"from_json({part}, {_quote_text(str(java.schema().sql()))})"
 
 
 def _write_cast(operation: PlanOperation, part: str, facts: Mapping[str, object]) -> str:

@@ -22,6 +22,7 @@ from viewkeeper.engine.compile.expressions.expression_text import KERNEL_CALLS, 
 from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of
 from viewkeeper.engine.compile.expressions.text_comparison import analyse_text, is_same_tree
 from viewkeeper.engine.compile.plan.plan_tree import (
+    NOWHERE,
     Attribute,
     JavaNode,
     PlanExpression,
@@ -30,6 +31,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     attributes_of,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse
+from viewkeeper.view.definition import Field
 from viewkeeper.view.expression import (
     Arithmetic,
     Call,
@@ -86,6 +88,9 @@ SAFE_FACTS = frozenset(
 """Settings that the kernel's words know of; one that is not here leaves the call to Spark."""
 
 
+NESTED_HINT = "show plain parts of it, its elements by explode(), or all of it by to_json()"
+
+
 class _LeftToSpark(Exception):  # noqa: N818 - a way out of the recursion, never seen outside
     pass
 
@@ -116,17 +121,26 @@ class Translator:
     def _as_text(self, expression: PlanExpression, columns: Columns) -> SparkSql:
         kind = _needed_type(expression)
         read = {key: columns[key] for key in sorted(attributes_of(expression))}
-        labels = {key: column.label for key, column in read.items()}
+        labelled = {key: Field(column.label, column.type) for key, column in read.items()}
+        text = self.write_text(expression, labelled)
+        used = sorted(set(read.values()), key=lambda column: (column.place, column.name))
+        return SparkSql(text, tuple(used), kind)
+
+    def write_text(self, expression: PlanExpression, columns: Mapping[int, Field]) -> str:
+        """The expression in Spark's SQL, over columns of these names and types.
+
+        Its value may be of any type; the text is compared with where it came from.
+        """
+        labels = {key: field.name for key, field in columns.items()}
         writer = TextWriter(lambda attribute: quote_name(labels[attribute.id]), self._names)
         text = writer.write_expression(expression)
-        types = {quote_name(c.label): spark_type_of(c.type) for c in read.values()}
+        types = {quote_name(f.name): spark_type_of(f.type) for f in columns.values()}
         again = analyse_text(self._session, text, types)
         if not is_same_tree(expression, again, labels):
             raise refuse(
                 "an expression that cannot be written for Spark again", None, _java_of(expression)
             )
-        used = sorted(set(read.values()), key=lambda column: (column.place, column.name))
-        return SparkSql(text, tuple(used), kind)
+        return text
 
 
 def plain_type_of(expression: PlanExpression) -> pa.DataType | None:
@@ -145,12 +159,15 @@ def _needed_type(expression: PlanExpression) -> pa.DataType:
         text = expression.type if not isinstance(expression, PlanOperation) else java.type_text
         if text == "void":
             raise refuse("a NULL without a type", "give it one, like CAST(NULL AS STRING)", java)
+        if text.startswith("{"):
+            shown = java.get_node().dataType().simpleString() if java is not NOWHERE else text
+            raise refuse(f"a column of type {shown}", NESTED_HINT, java)
         raise refuse(f"a value of type {text}", "cast it to a type that a table has", java)
     return kind
 
 
 def _java_of(expression: PlanExpression) -> JavaNode:
-    return expression.java if not isinstance(expression, Attribute) else JavaNode(lambda: None)
+    return expression.java if not isinstance(expression, Attribute) else NOWHERE
 
 
 def _in_kernel(expression: PlanExpression, columns: Columns) -> Expression:

@@ -26,6 +26,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanExpand,
     PlanExpression,
     PlanFilter,
+    PlanGenerate,
     PlanItem,
     PlanJoin,
     PlanLeaf,
@@ -70,6 +71,9 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
     "Intersect": frozenset({"left", "right", "isAll"}),
     "Except": frozenset({"left", "right", "isAll"}),
     "Expand": frozenset({"projections", "output", "child"}),
+    "Generate": frozenset(
+        {*("generator", "unrequiredChildIndex", "outer", "qualifier"), "generatorOutput", "child"}
+    ),
 }
 CONSTANT_LEAVES = frozenset({"OneRowRelation", "LocalRelation", "Range"})
 JOINS = frozenset(
@@ -103,6 +107,7 @@ class _PlanReading:
             "Intersect": self._read_bag_operation,
             "Except": self._read_bag_operation,
             "Expand": self._read_expand,
+            "Generate": self._read_generate,
         }
 
     def read_operator(self, java: JavaNode) -> PlanOperator:
@@ -188,6 +193,13 @@ class _PlanReading:
         rows = java.get_node().projections()
         projections = tuple(_read_projection(rows.apply(index)) for index in range(rows.size()))
         return PlanExpand(below, projections, _output_of(java), java)
+
+    def _read_generate(self, fields: Fields, java: JavaNode) -> PlanGenerate:
+        below = self.read_operator(java.child(0))
+        top = java.part(lambda node: node.generator())
+        generator = read_expression(fields["generator"], top)
+        made = tuple(_attribute_of(each[0]) for each in fields["generatorOutput"])
+        return PlanGenerate(below, generator, made, bool(fields["outer"]), _output_of(java), java)
 
 
 def _is_constant(operators: list[Fields]) -> bool:

@@ -208,6 +208,22 @@ class PlanExpand:
     java: JavaNode = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class PlanGenerate:
+    """Each row once per row that a generator makes of it; `made` are the columns of those."""
+
+    input: PlanOperator
+    generator: PlanExpression
+    made: tuple[Attribute, ...]
+    outer: bool
+    output: tuple[Attribute, ...]
+    java: JavaNode = field(default=NOWHERE, compare=False)
+
+
+STRUCT = "StructColumns"
+"""The kind of an operation that stands for a struct whose fields are columns of their own."""
+
+
 PlanOperator = (
     PlanLeaf
     | PlanConstant
@@ -218,6 +234,7 @@ PlanOperator = (
     | PlanUnion
     | PlanBagOperation
     | PlanExpand
+    | PlanGenerate
 )
 
 
@@ -245,11 +262,23 @@ def substitute_columns(
             return expression
         case PlanOperation():
             operands = tuple(substitute_columns(each, shown) for each in expression.operands)
+            if (column := _field_of_struct(expression, operands)) is not None:
+                return column
             call = expression.call
             if call is not None:
                 spelled = tuple(substitute_columns(each, shown) for each in call.operands)
                 call = PlanOperation(call.kind, spelled, call.facts, call.java)
             return PlanOperation(expression.kind, operands, expression.facts, expression.java, call)
+
+
+def _field_of_struct(
+    expression: PlanOperation, operands: tuple[PlanExpression, ...]
+) -> PlanExpression | None:
+    if expression.kind != "GetStructField" or not isinstance(operands[0], PlanOperation):
+        return None
+    if operands[0].kind != STRUCT:
+        return None
+    return operands[0].operands[int(dict(expression.facts)["ordinal"])]
 
 
 def split_conjuncts(expression: PlanExpression | None) -> list[PlanExpression]:
