@@ -455,7 +455,13 @@ REFUSED = (
         "write the levels out, or keep them in a source",
     ),
     RefusedConstruct(
-        "functions of chance and of the clock",
+        "the present moment",
+        "SELECT o.id, now() AS at FROM shop.orders o",
+        "the present moment",
+        "date_trunc('minute', now()), or current_date(): [time](time.md)",
+    ),
+    RefusedConstruct(
+        "functions of chance",
         "SELECT o.id, rand() AS r FROM shop.orders o",
         "rand",
         "compute it when reading the view",

@@ -8,6 +8,7 @@ and nothing is compiled to bytecode, so that there is one stage and a copy costs
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections import Counter
@@ -46,6 +47,7 @@ class SparkJudge:
             self._session.conf.set(key, value)
         self._columns: dict[str, list[str]] = {}
         self._views: dict[str, str] = {}
+        self._clock: Mapping[int, datetime.datetime] = {}
         self.show_relations(empty, {})
 
     def show_relations(self, tables: Mapping[str, pa.Table], views: Mapping[str, str]) -> None:
@@ -58,6 +60,10 @@ class SparkJudge:
         for name, table in tables.items():
             frame = self._session.createDataFrame(table)
             frame.createOrReplaceTempView(_history_name(name))
+
+    def show_clock(self, moments: Mapping[int, datetime.datetime]) -> None:
+        """From now on texts that ask for the time find, at each ts, these moments."""
+        self._clock = moments
 
     def is_valid(self, text: str, views: Mapping[str, str]) -> bool:
         """Whether Spark reads a text over the relations and these views."""
@@ -101,7 +107,16 @@ class SparkJudge:
                 f"WHERE _from <= {ts} AND {ts} < _until)"
             )
 
-        return self._pattern().sub(replace_name, text)
+        return self._pattern().sub(replace_name, self._set_clock(text, ts))
+
+    def _set_clock(self, text: str, ts: int) -> str:
+        """A text with the time as of a ts written into it."""
+        if ts not in self._clock:
+            return text
+        moment = self._clock[ts]
+        text = re.sub(r"\b(?:current_date|curdate)\b(\(\))?", f"DATE'{moment:%Y-%m-%d}'", text)
+        stamp = f"TIMESTAMP'{moment:%Y-%m-%d %H:%M:%S}'"
+        return re.sub(r"\b(?:current_timestamp|now)\b(\(\))?", stamp, text)
 
 
 def _history_name(relation: str) -> str:

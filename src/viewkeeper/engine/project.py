@@ -47,8 +47,14 @@ class Project:
     """A project folder, opened; use as a context manager or `close` it."""
 
     def __init__(
-        self, settings: Settings, catalogue: ViewCatalogue, spark: SparkSession | None
+        self,
+        settings: Settings,
+        catalogue: ViewCatalogue,
+        spark: SparkSession | None,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        self.now = now
+        """The time in seconds since 1970, as it is shown to views and noted with commits."""
         self.settings = settings
         self.catalogue = catalogue
         self.spark = SparkHandle(settings.spark, spark)
@@ -83,7 +89,7 @@ class Project:
     @contextmanager
     def open_maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
         """The maintainer of this project's warehouse, with the lock held."""
-        with Store.open(self.settings.warehouse, f"viewkeeper {command}", time.time) as store:
+        with Store.open(self.settings.warehouse, f"viewkeeper {command}", self.now) as store:
             connections = self.open_connections()
             try:
                 workspace = Workspace(
@@ -179,7 +185,7 @@ class Project:
             lambda: self.spark.staging_folder,
             self.settings.spark.job_minutes,
         )
-        return Connections(self.settings.sources, self.reader_name(), time.time, differ)
+        return Connections(self.settings.sources, self.reader_name(), self.now, differ)
 
     def reader_name(self) -> str:
         """How this warehouse is called in its sources' lists of followers; made once."""
@@ -202,10 +208,14 @@ class Project:
         self.close()
 
 
-def open_project(path: str | Path = ".", spark: SparkSession | None = None) -> Project:
+def open_project(
+    path: str | Path = ".",
+    spark: SparkSession | None = None,
+    now: Callable[[], float] = time.time,
+) -> Project:
     """Open the project in a folder; reads the project file, the views and what is stored of them,
-    touches no source."""
+    touches no source. `now` is what the clock shows, in seconds since 1970."""
     settings = read_settings(Path(path))
     head = read_head(settings.warehouse)
     views = read_views(settings.folder, frozenset(settings.sources), head)
-    return Project(settings, views, spark)
+    return Project(settings, views, spark, now)

@@ -37,6 +37,7 @@ from viewkeeper.maintain.compensation import (
     versions_by_unique_key,
     versions_without_rows,
 )
+from viewkeeper.maintain.window_lookup import forget_columns, window_dates
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.expression import IsNull, Not
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
@@ -98,6 +99,9 @@ def sweep_stages(
             before, covered[p] = covered[p], covered[p] | {step.target}
             conditions = plan.decidable_conditions(covered[p], before, p)
             partials[p] = algebra.where(delta, conditions)
+            if step.window is not None and p == step.via:
+                places = [place for place in plan.view.places if place.index in covered[p]]
+                partials[p] = forget_columns(algebra, p, places, partials[p])
             if algebra.is_empty(partials[p]):
                 del partials[p]
 
@@ -175,6 +179,11 @@ def lookup_for(
 ) -> Lookup:
     """What partial rows ask of the step's target: their distinct keys, or all rows without one."""
     target = plan.view.places[step.target]
+    if step.window is not None and step.window.column is not None and {*waiting} == {step.via}:
+        dates = window_dates(algebra, step.window, waiting[step.via])
+        if dates is not None:
+            on, columns = (step.window.column.name,), target.columns
+            return Lookup(step.target, target.relation, columns, on, (False,), dates)
     return Lookup(
         place=step.target,
         relation=target.relation,

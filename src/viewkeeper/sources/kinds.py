@@ -6,6 +6,7 @@ databases only; a driver that is missing fails with the line that installs it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TypeAlias
@@ -15,6 +16,7 @@ import pyarrow as pa
 from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.sources.settings import Option, SourceSettings, check_options
 from viewkeeper.updates.source_protocol import Source
+from viewkeeper.view.definition import CLOCK
 
 Differ: TypeAlias = Callable[[Sequence[str], Sequence[str], pa.Schema], Iterator[pa.RecordBatch]]
 """Rows of the first Parquet files minus rows of the second: columns of the schema and `_count`."""
@@ -52,6 +54,7 @@ _KINDS: Mapping[str, tuple[Option, ...]] = {
         Option("allow_outside", "switch", "true"),
     ),
     "warehouse": (Option("path", "text", "../orders", required=True),),
+    "clock": (Option("ahead_days", "number", "1000"),),
 }
 
 _GLOBAL = Option("global", "text", "company_crm")
@@ -66,12 +69,17 @@ EXTRAS: Mapping[str, str] = {"postgres": "postgres", "mariadb": "mariadb"}
 """The kinds whose drivers come with an extra of the package."""
 
 
-def open_source(settings: SourceSettings, reader: str, differ: Differ | None = None) -> Source:
+def open_source(
+    settings: SourceSettings,
+    reader: str,
+    differ: Differ | None = None,
+    now: Callable[[], float] | None = None,
+) -> Source:
     """The source that the settings describe; nothing is connected yet.
 
     A warehouse is no database, and is opened by those who know warehouses. `reader` is how this
     warehouse is called among those who follow the source; `differ` takes large differences between
-    states of folders.
+    states of folders; `now` is what the clock shows, in seconds since 1970.
     """
     assert settings.kind != "warehouse"
     try:
@@ -85,9 +93,19 @@ def open_source(settings: SourceSettings, reader: str, differ: Differ | None = N
             detail=str(error),
             hint=f"pip install 'viewkeeper[{extra}]'",
         ) from error
-    given = (settings, reader, differ) if settings.kind == "files" else (settings, reader)
-    source: Source = module.open_source(*given)
+    also: Mapping[str, tuple[object, ...]] = {"files": (differ,), "clock": (now or time.time,)}
+    source: Source = module.open_source(settings, reader, *also.get(settings.kind, ()))
     return source
+
+
+def clock_settings(folder: str, home: str) -> SourceSettings:
+    """The settings of the clock in a project that does not say otherwise."""
+    return SourceSettings(CLOCK, "clock", {}, folder, home)
+
+
+def is_clock(settings: SourceSettings) -> bool:
+    """Whether a source is the clock."""
+    return settings.kind == "clock"
 
 
 def can_merge_commits(settings: SourceSettings) -> bool:

@@ -7,6 +7,7 @@ parents, and what Spark reads of a parent's files by itself, is beyond what ever
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from viewkeeper.order.mediator import OrderMark
@@ -33,14 +34,19 @@ class ParentSource(Protocol):
         ...
 
 
-def open_source(settings: SourceSettings, reader: str, differ: Differ | None = None) -> Source:
+def open_source(
+    settings: SourceSettings,
+    reader: str,
+    differ: Differ | None = None,
+    now: Callable[[], float] | None = None,
+) -> Source:
     """The source that the settings describe; nothing is connected yet.
 
     `reader` is how our warehouse is called there; `differ` takes large differences between states
-    of folders.
+    of folders; `now` is what the clock shows.
     """
     if settings.kind != KIND:
-        return open_database(settings, reader, differ)
+        return open_database(settings, reader, differ, now)
     # Imported here, because reading warehouses needs more than most projects do.
     from viewkeeper.upstream import source as view_source
 

@@ -23,6 +23,9 @@ from viewkeeper.view.expression import Column, Expression, Scalar, needs_spark, 
 PROJECT = ""
 """The source of relations that are views of the project itself, or nodes of a graph."""
 
+CLOCK = "clock"
+"""The source that a view reads whose text calls for the present time."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Relation:

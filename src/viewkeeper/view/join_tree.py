@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 from viewkeeper.view.definition import Equality, KeyedJoin, Place, ViewDefinition
 from viewkeeper.view.expression import Column, Compare, Expression, places_of
+from viewkeeper.view.moving_window import moving_window_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,8 @@ def join_tree_of(view: ViewDefinition) -> JoinTree:
         root = next(place for place in order if place in around)
     else:
         root = order[0]
-    growth = _Growth(root, neighbours, matches)
+    windows = {p.index: w.target for p in view.places if (w := moving_window_of(view, p.index))}
+    growth = _Growth(root, neighbours, matches, windows)
     growth.grow_everywhere(order)
     edges = growth.edges if matches else _breadth_first(root, growth.edges)
     used = {frozenset((e.parent, e.child)) for e in edges if e.on and e.match is None}
@@ -164,9 +166,15 @@ class _Growth:
     """A tree that grows from its root: along equalities, and to keyed places that can be met."""
 
     def __init__(
-        self, root: int, neighbours: Neighbours, matches: Mapping[int, KeyedMatch]
+        self,
+        root: int,
+        neighbours: Neighbours,
+        matches: Mapping[int, KeyedMatch],
+        windows: Mapping[int, int] | None = None,
     ) -> None:
+        """`windows` gives the places of the windows that other places move."""
         self._root = root
+        self._windows = windows or {}
         self._neighbours = neighbours
         self._matches = matches
         self.reached = {root}
@@ -184,7 +192,11 @@ class _Growth:
             apart = [p for p in order if p not in self.reached and p not in self._matches]
             if not apart:
                 break
-            self._attach(Edge(self._root, apart[0], ()))
+            # The place that moves a window hangs where the window is.
+            above = {p: self._windows.get(p, self._root) for p in apart}
+            place = next((p for p in apart if above[p] in self.reached), apart[0])
+            parent = above[place] if above[place] in self.reached else self._root
+            self._attach(Edge(parent, place, ()))
         assert self.reached == set(order), "the ON of a keyed place reads a place joined after it"
 
     def _next_match(self) -> KeyedMatch | None:

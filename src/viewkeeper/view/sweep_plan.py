@@ -11,7 +11,7 @@ that its ON reads, they ask for the rows of the keyed place itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import Expression, needs_spark, places_of
@@ -22,6 +22,7 @@ from viewkeeper.view.join_tree import (
     comparison_of,
     join_tree_of,
 )
+from viewkeeper.view.moving_window import MovingWindow, moving_window_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class SweepStep:
     on: tuple[JoinKey, ...]
     origins: frozenset[int]
     match: KeyedMatch | None = None
+    window: MovingWindow | None = None
+    """What the changes of `via` can touch at the target, where they only move a window of it."""
 
     @property
     def is_own(self) -> bool:
@@ -118,7 +121,7 @@ def sweep_plan_of(view: ViewDefinition) -> SweepPlan:
         SweepStep(e.parent, e.child, e.on, everywhere - tree.subtree_of(e.child), e.match)
         for e in tree.edges
     ]
-    steps = up + down
+    steps = [_with_window(view, step) for step in up + down]
     for match in (edge.match for edge in tree.edges if edge.match is not None):
         assert not any(map(needs_spark, match.conditions)), "the kernel evaluates all of an ON"
         steps = _with_own_step(steps, match)
@@ -126,6 +129,15 @@ def sweep_plan_of(view: ViewDefinition) -> SweepPlan:
     conditions = cycles + tuple(p for p in view.predicates if not needs_spark(p))
     late = tuple(p for p in view.predicates if needs_spark(p))
     return SweepPlan(view, tree, tuple(steps), conditions, late)
+
+
+def _with_window(view: ViewDefinition, step: SweepStep) -> SweepStep:
+    """The step, with the window that its changes move, if they do nothing else."""
+    if step.on or step.match is not None or step.origins != {step.via}:
+        return step
+    window = moving_window_of(view, step.via)
+    is_met = window is not None and window.target == step.target
+    return replace(step, window=window) if is_met else step
 
 
 def _with_own_step(steps: list[SweepStep], match: KeyedMatch) -> list[SweepStep]:

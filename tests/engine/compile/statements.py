@@ -365,12 +365,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "median": ("select g, median(k) m from a group by g", "the aggregate median()"),
     "try_sum": ("select g, try_sum(k) m from a group by g", "the aggregate try_sum()"),
-    "clock": ("select id from a where d >= current_date() - 7", "current_date"),
+    "clock": ("select id from a where d >= current_date() - 7", "the current time"),
     "clock without brackets": (
         "select id from a where d >= current_date",
         "1:39: the current time",
     ),
-    "now": ("select id, now() n from a", "now()"),
+    "now": ("select id, now() n from a", "the current time"),
     "today": ("select id from a where d > date 'today'", "1:38: DATE of the present moment"),
     "cast of today": (
         "select id from a where d > cast('today' as date)",

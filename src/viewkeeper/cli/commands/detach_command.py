@@ -36,9 +36,10 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
     """
     from viewkeeper.engine.connections.open_sources import Connections, reader_of
     from viewkeeper.engine.operations.project_status import running_holder
+    from viewkeeper.sources.kinds import is_clock
 
     settings = invocation.read_settings()
-    known = tuple(settings.sources)
+    known = tuple(name for name, source in settings.sources.items() if not is_clock(source))
     for name in sources:
         if name not in known:
             raise ProjectError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from viewkeeper.errors import ProjectError, suggest_nearest
+from viewkeeper.sources.kinds import is_clock
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.definition import name_of_handle
 
@@ -130,7 +131,7 @@ class ProjectFleet:
         """Every base with where it is."""
         for member in self.members.values():
             for source in member.settings.sources.values():
-                if source.kind != WAREHOUSE:
+                if source.kind != WAREHOUSE and not is_clock(source):
                     yield source.global_name, place_of(source)
 
 

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from viewkeeper.engine.compile.clock_text import ClockText
 from viewkeeper.engine.compile.compile_session import CompileSession
 from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft
 from viewkeeper.engine.compile.drafts.operator_graph import build_graph
 from viewkeeper.engine.compile.expressions.expression_translation import Translator
-from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of
+from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of, type_text_of_arrow
 from viewkeeper.engine.compile.output_names import read_names
+from viewkeeper.engine.compile.plan.clock_place import ClockTable, place_clock
 from viewkeeper.engine.compile.plan.plan_reader import read_plan
 from viewkeeper.engine.compile.plan.plan_tree import Attribute, JavaNode, PlanConstant
 from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.engine.compile.refusal_reasons import refuse
 from viewkeeper.engine.compile.text_check import check_calls, check_moments
 from viewkeeper.errors import DefinitionError
-from viewkeeper.view.definition import Graph
+from viewkeeper.view.definition import CLOCK, Graph
+from viewkeeper.view.sql.clock_calls import BARE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,17 +54,25 @@ class QueryCompiler:
 
     def compile_text(self, text: str, tables: Sequence[QueryTable]) -> Graph:
         """The graph of a query over these tables."""
-        with self._spark.activate(), _definition_errors():
+        with self._spark.activate(), ExitStack() as stack, definition_errors():
             self._spark.set_tables([table.schema for table in tables])
             called = check_calls(self._spark.parse_text(text), text)
-            analyzed = self._spark.session.sql(text)._jdf.queryExecution().analyzed()
-            check_moments(analyzed, text)
+            analyzed = self._analyze_text(text)
+            clock = _clock_among(tables, text)
+            check_moments(analyzed, text, has_clock=clock is not None)
             names = read_names(analyzed)
+            if clock is not None and (timeless := ClockText(text)).has_calls:
+                before, analyzed = analyzed, self._analyze_text(timeless.text)
+                timeless.check_plans(before, analyzed)
+                stack.enter_context(timeless.locate_errors())
             plan = self._spark.rules.rewrite_plan(analyzed)
             self._check_integrity(analyzed, plan)
-            operators = read_plan(plan, self._evaluate_constant)
+            operators = place_clock(read_plan(plan, self._evaluate_constant), clock)
             translator = Translator(self._spark.session, self._spark.classes_of(called))
             return build_graph(GraphDraft(tables, translator), operators, names)
+
+    def _analyze_text(self, text: str) -> Any:
+        return self._spark.session.sql(text)._jdf.queryExecution().analyzed()
 
     def _check_integrity(self, analyzed: Any, plan: Any) -> None:
         """Spark's own test that rules have not broken a plan."""
@@ -88,6 +99,20 @@ class QueryCompiler:
         return PlanConstant(output, types, tuple(zip(*columns, strict=True)), java)
 
 
+def _clock_among(tables: Sequence[QueryTable], text: str) -> ClockTable | None:
+    """The clock, which comes after the tables that the text names; None if the text calls for no
+    time."""
+    if not tables or tables[-1].relation.source != CLOCK:
+        return None
+    columns = {name.lower() for table in tables for name in table.schema.names}
+    aliases = {found.lower() for found in re.findall(r"(?i)\bas\s+`?(\w+)", text)}
+    for name in (columns | aliases) & {*BARE}:
+        # Spark reads the word as the column where there is one, and we as a call.
+        raise refuse(f"the time beside a column that is called {name}", "rename the column")
+    types = {field.name: type_text_of_arrow(field.type) for field in tables[-1].schema}
+    return ClockTable(len(tables) - 1, types)
+
+
 def _kept_type(column: Attribute, java: JavaNode) -> pa.DataType:
     kind = arrow_type_of(column.type)
     if kind is None:
@@ -100,7 +125,7 @@ _FRAME = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+.*$", re.DOTALL)
 
 
 @contextmanager
-def _definition_errors() -> Iterator[None]:
+def definition_errors() -> Iterator[None]:
     """What Spark says about a query that it cannot read or resolve, as our error."""
     from pyspark.errors import AnalysisException
 

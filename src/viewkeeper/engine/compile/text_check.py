@@ -21,6 +21,7 @@ from viewkeeper.engine.compile.refusal_reasons import CLOCK, OPERATORS, refuse, 
 from viewkeeper.engine.spark.parsed_plan import check_report_nodes, name_of_node, nodes_of_plan
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.sql import functions
+from viewkeeper.view.sql.clock_calls import CALLS
 
 FOLDABLE = frozenset(FUNCTIONS.values()) | {
     *("mean", "variance", "stddev", "std", "every", "some", "any", "grouping", "grouping_id"),
@@ -32,8 +33,9 @@ ALLOWED = (
     | functions.GENERATORS
     | FOLDABLE
     | {"range", "sequence"}
+    | CALLS
 )
-"""Generators and `range` may be called where no table is read."""
+"""Generators and `range` may be called where no table is read, and the clock where it is placed."""
 AGGREGATE_HINTS = {
     **dict.fromkeys(
         ("first", "last", "any_value", "first_value", "last_value"),
@@ -118,11 +120,14 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     return before.count("\n") + 1, offset - before.rfind("\n")
 
 
-def check_moments(analyzed: Any, text: str) -> None:
-    """Refuse what reads the clock, the session or chance, anywhere in the plan."""
+def check_moments(analyzed: Any, text: str, has_clock: bool) -> None:
+    """Refuse what reads the session or chance, anywhere in the plan, and the time unless the clock
+    is among the query's tables."""
     content = json.loads(analyzed.toJSON())
     for node in nodes_of_plan(content):
         kind = str(node["class"]).rpartition(".")[2].rstrip("$")
+        if kind in CLOCK and has_clock:
+            continue
         if kind in CLOCK:
             raise _refuse_clock(text, kind)
         if kind.startswith("Current") and kind != "CurrentRow":

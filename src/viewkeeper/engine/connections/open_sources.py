@@ -125,7 +125,7 @@ class Connections:
     def _open_guarded(self, name: str) -> GuardedSource:
         if name not in self._open:
             with contain_errors(name):
-                opened = open_source(self.settings[name], self.reader, self._differ)
+                opened = open_source(self.settings[name], self.reader, self._differ, self._now)
             self._open[name] = GuardedSource(opened, self._note_harmless)
         return self._open[name]
 

@@ -19,6 +19,7 @@ from viewkeeper.engine.batch.snapshot_openers import tables_by_source
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.sources.kinds import is_clock
 from viewkeeper.updates.source_protocol import Finding
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.leases import Lease
@@ -63,7 +64,10 @@ def examine_project(
             if relation.table not in known:
                 known[relation.table] = _table_columns(connections, relation)
     sources = []
-    for name in connections.settings:
+    read = {source for name in catalogue for source in catalogue.sources_of(name)}
+    for name, settings in connections.settings.items():
+        if is_clock(settings) and name not in read:
+            continue
         told(f"source {name}")
         found = _source_findings(connections, name, tables.get(name, {}))
         sources.append(Diagnosis("source", name, tuple(found)))

@@ -22,6 +22,7 @@ from viewkeeper.engine.connections.open_sources import reader_of
 from viewkeeper.engine.evolution.proposals import HELD, Proposals
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError, WarehouseError, reload_hint
+from viewkeeper.sources.kinds import is_clock
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import ChangesBehind, RetainedLog
 from viewkeeper.upstream import leases
@@ -137,11 +138,13 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
     ledger = _read_ledger(settings.warehouse) if count_transactions else Ledger()
     reader = reader_of(settings.warehouse)
     wanted = _wanted_positions(head, ledger)
+    planned = _planned_views(settings, head)
+    used = {name for view in planned.values() for name in view.sources}
     looks = {
         name: _look_at_source(source, reader, wanted.get(name, set()))
         for name, source in settings.sources.items()
+        if name in used or not is_clock(source)
     }
-    planned = _planned_views(settings, head)
     activity = read_activity(settings.warehouse)
     held = {p.view for p in Proposals(settings.warehouse).list_proposals()}
     views = [

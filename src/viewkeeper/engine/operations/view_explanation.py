@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.operations.clock_explanation import explain_ticks
 from viewkeeper.engine.settings.algorithm_settings import DEFAULT, SCENARIO, AlgorithmSettings
 from viewkeeper.evolution.synchronization.quoted_names import quote_at_source, quote_source_table
 from viewkeeper.maintain.promises import Level
-from viewkeeper.sources.kinds import can_merge_commits, index_quote_of
+from viewkeeper.sources.kinds import can_merge_commits, index_quote_of, is_clock
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.stages.fold_calls import text_of_call
 from viewkeeper.view.definition import (
@@ -275,6 +276,7 @@ def _explain_report(
         level_reason=reason,
         warnings=(
             *view.warnings,
+            *explain_ticks(graph),
             *_scan_warnings(changes, connections.settings),
             *(s.advice for s in sources if s.advice),
         ),
@@ -354,11 +356,14 @@ def _change_cost(
 def _lookup_cost(view: ViewDefinition, step: SweepStep, connections: Connections) -> LookupCost:
     target = view.places[step.target]
     relation = target.relation
-    columns = [key.want.name for key in step.on]
+    window = step.window.column if step.window is not None else None
+    columns = [key.want.name for key in step.on] or ([window.name] if window is not None else [])
     if relation.is_own:
         return _own_lookup_cost(view, step)
     table = connections.get_source(relation.source).describe_table(relation.table)
-    if not columns:
+    if is_clock(connections.settings[relation.source]):
+        served, cheap = "the clock has one row", True
+    elif not columns:
         served, cheap = "reads the whole table: no equality joins it", False
     elif table.is_indexed(columns):
         served, cheap = "an index finds the rows", True
@@ -367,6 +372,8 @@ def _lookup_cost(view: ViewDefinition, step: SweepStep, connections: Connections
     else:
         served, cheap = "reads the whole table: values of this type have several spellings", False
     by = _join_condition(view, [(k.have, k.want, k.null_safe) for k in step.on])
+    if window is not None:
+        by = f"{_column_name(view, window)} among the days that have passed"
     return LookupCost(
         relation.source, relation.table, target.alias, tuple(columns), by, served, cheap
     )

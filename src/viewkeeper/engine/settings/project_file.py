@@ -23,9 +23,10 @@ from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, rea
 from viewkeeper.engine.settings.gap_settings import GapSettings, read_gaps
 from viewkeeper.engine.settings.registry_settings import RegistrySettings, read_registry
 from viewkeeper.errors import ProjectError, suggest_nearest
-from viewkeeper.sources.kinds import check_settings
+from viewkeeper.sources.kinds import check_settings, clock_settings
 from viewkeeper.sources.project_yaml import read_yaml
 from viewkeeper.sources.settings import SourceSettings, shorten_value
+from viewkeeper.view.definition import CLOCK
 
 FILE_NAME = "viewkeeper.yml"
 
@@ -68,6 +69,7 @@ class Settings:
     folder: Path
     warehouse: Path
     sources: Mapping[str, SourceSettings]
+    """Those of the file, and the clock."""
     freshness: float = 1.0
     """The age in seconds that a committed change should at most reach before a view shows it."""
     history: float = 3600.0
@@ -188,6 +190,8 @@ def _read_sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str,
         check_settings(sources[str(name)])
     if not sources:
         raise ProjectError(f'{file}: "sources" is empty', hint="name at least one source")
+    home = str(warehouse.absolute() / "sources" / CLOCK)
+    sources.setdefault(CLOCK, clock_settings(str(file.parent), home))
     return sources
 
 

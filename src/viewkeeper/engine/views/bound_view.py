@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import DefinitionError, WarehouseError
+from viewkeeper.sources.kinds import is_clock
 from viewkeeper.updates.source_protocol import CurrentNames
-from viewkeeper.view.definition import PROJECT, Field, Graph, Relation, ViewDefinition
+from viewkeeper.view.definition import CLOCK, PROJECT, Field, Graph, Relation, ViewDefinition
 from viewkeeper.view.graph import rename_relations
 from viewkeeper.view.graph_json import decode_graph, encode_graph
 from viewkeeper.warehouse.metadata.definition_version import (
@@ -98,6 +99,14 @@ class Binding:
 
 def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Binding:
     """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""
+    asks_time = parsed.report is not None and parsed.report.clock is not None
+    if asks_time and not is_clock(connections.settings[CLOCK]):
+        raise DefinitionError(
+            f'view "{parsed.name}": its time is that of the source "{CLOCK}", which is another '
+            "kind of source in this project",
+            path=parsed.path,
+            hint="give that source another name",
+        )
     bound = tuple(_table_now(relation, connections, own) for relation in parsed.relations)
     return _compile_bound(parsed, bound, own)
 
@@ -163,7 +172,7 @@ def _compile_bound(
         from viewkeeper.view.sql.bind import locate_error, report_text
 
         by_relation = {Relation(b.source, b.table): b for b in bound}
-        tables = [by_relation[table.relation] for table in parsed.report.tables]
+        tables = [by_relation[relation] for relation in parsed.report.relations]
         try:
             graph = own.compile_report(report_text(parsed), tables)
         except DefinitionError as error:

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import (
+    CLOCK,
     Equality,
     Field,
     Graph,
@@ -35,6 +36,7 @@ from viewkeeper.view.graph import fields_read, qualify_graph
 from viewkeeper.view.keyed_view import PREFIX
 from viewkeeper.view.render import quote_name
 from viewkeeper.view.sql.coerce import unify_types
+from viewkeeper.view.sql.report_query import ReportQuery
 from viewkeeper.view.sql.scope import Schema, Scope, Scopes, qualifier_of, scopes_of
 from viewkeeper.view.sql.select_parts import SelectItem
 from viewkeeper.view.sql.sql_text import Span, SqlPiece, leaf_span_of
@@ -284,6 +286,14 @@ def report_text(parsed: ParsedView) -> str:
     return parsed.plain.replace_spans(parsed.body, _report_changes(parsed))
 
 
+def _text_with_clock(parsed: ParsedView, report: ReportQuery) -> str:
+    """The query of a report over its relations alone: the present time is a row of the clock."""
+    changes = _report_changes(parsed)
+    if report.clock is not None:
+        changes += report.clock.replace_calls(place=len(report.tables))
+    return parsed.plain.replace_spans(parsed.body, changes)
+
+
 def locate_error(parsed: ParsedView, error: DefinitionError) -> DefinitionError:
     """An error whose place is one of `report_text`, with its place in the user's own text."""
     message = error.message.partition(": ")[2] if error.line is not None else error.message
@@ -343,18 +353,20 @@ def bind_report(
     assert report is not None, "a plain view is bound, not compiled"
     read = fields_read(graph)
     places = []
-    for index, table in enumerate(report.tables):
-        known = schema(table.relation)
+    aliases = [table.alias for table in report.tables]
+    for index, relation in enumerate(report.relations):
+        known = schema(relation)
         # A relation of which only the number of rows matters still needs a column.
-        fields = read.get(table.relation) or known[:1]
-        places.append(Place(index, table.alias, table.relation, fields, known=known))
+        fields = read.get(relation) or known[:1]
+        alias = aliases[index] if index < len(aliases) else CLOCK
+        places.append(Place(index, alias, relation, fields, known=known))
     return ViewDefinition(
         name=parsed.name,
         places=tuple(places),
         equalities=(),
         predicates=(),
         outputs=tuple(Output(f.name, Column(0, f.name, f.type)) for f in graph.root.fields),
-        query=report_text(parsed),
+        query=_text_with_clock(parsed, report),
         text=parsed.text,
         path=parsed.path,
         graph=qualify_graph(graph, parsed.name),

@@ -17,6 +17,7 @@ from sqlglot import Token, TokenType, exp
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.definition import PROJECT, Relation
 from viewkeeper.view.sql import functions
+from viewkeeper.view.sql.clock_calls import CALLS, ClockReads, find_clock_calls
 from viewkeeper.view.sql.plain_select import judge_calls
 from viewkeeper.view.sql.sql_text import Span, SqlText, leaf_span_of, own_span_of
 
@@ -87,6 +88,14 @@ class ReportQuery:
 
     tables: tuple[TableName, ...]
     tree: exp.Query
+    clock: ClockReads | None = None
+    """The calls for the present time, if there are some."""
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What is read, by place: the tables of the text, and the clock after them."""
+        named = tuple(table.relation for table in self.tables)
+        return named if self.clock is None else (*named, self.clock.relation)
 
 
 def read_report(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> ReportQuery:
@@ -103,7 +112,7 @@ def read_report(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> ReportQuer
         raise refused[0].with_others(refused[1:])
     if not tables:
         raise sql.error_at("a view reads at least one relation", tokens[0].start, hint="add FROM")
-    return ReportQuery(tables, tree)
+    return ReportQuery(tables, tree, find_clock_calls(sql, tokens))
 
 
 def _refused_clauses(
@@ -148,7 +157,7 @@ def _refused_calls(
     for token, name, refusal in judge_calls(tokens):
         # sqlglot makes one token of words that belong together.
         word = name.split()[-1] if name.strip() else name
-        allowed = name in functions.AGGREGATES | functions.GENERATORS
+        allowed = name in functions.AGGREGATES | functions.GENERATORS | CALLS
         allowed = allowed or word in functions.QUERY_KEYWORDS
         allowed = allowed or token.start in renamed
         if refusal is not None and not allowed and name not in functions.TABLES:

@@ -65,7 +65,9 @@ class ParsedView:
     @property
     def relations(self) -> tuple[Relation, ...]:
         """The relations that the view reads, each once, in order of first use."""
-        return tuple(dict.fromkeys(table.relation for table in self.shape.tables))
+        if self.report is not None:
+            return tuple(dict.fromkeys(self.report.relations))
+        return tuple(dict.fromkeys(table.relation for table in self.parts.tables))
 
 
 def parse_view(text: str, path: str | None = None) -> ParsedView:

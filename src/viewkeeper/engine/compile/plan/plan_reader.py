@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from viewkeeper.engine.compile.plan.clock_place import STAND_INS
 from viewkeeper.engine.compile.plan.pivot_values import PivotArrays
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
@@ -209,8 +210,10 @@ def _is_constant(operators: list[Fields]) -> bool:
 
 
 def _has_subquery(operators: list[Fields]) -> bool:
+    """Whether some expression reads more than the rows: a query, or the clock."""
     text = json.dumps(operators)
-    return any(f".{kind}" in text for kind in ("LogicalRDD", "ScalarSubquery", "OuterReference"))
+    kinds = ("LogicalRDD", "ScalarSubquery", "OuterReference")
+    return any(f".{kind}" in text for kind in kinds) or any(time in text for time in STAND_INS)
 
 
 def _read_leaf(fields: Fields, java: JavaNode) -> PlanLeaf:
