@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from tests.sql.construct_forms import RESULT, Construct, RefusedConstruct
 from tests.sql.generator_constructs import GENERATOR_CONSTRUCTS
+from tests.sql.window_constructs import WINDOW_CONSTRUCTS
 
 JOINS, EXISTENCE, AGGREGATES = "Joins", "Existence", "Aggregates"
 SETS, SHAPES, VALUES, VIEWS = "Sets", "Shapes of a query", "Values", "Views on views"
 
-CONSTRUCTS = (
+CONSTRUCTS: tuple[Construct, ...] = (
     Construct(
         JOINS,
         "inner join",
@@ -425,6 +426,7 @@ CONSTRUCTS = (
             ),
         ),
     ),
+    *(Construct(section, name, text) for section, name, text in WINDOW_CONSTRUCTS),
 )
 
 REFUSED = (
@@ -435,17 +437,16 @@ REFUSED = (
         "a view has no order; ask for one when reading it",
     ),
     RefusedConstruct(
-        "LIMIT",
+        "LIMIT without an order",
         "SELECT o.id FROM shop.orders o LIMIT 3",
         "LIMIT",
-        "limit the rows when reading the view",
+        "ORDER BY says which rows come first",
     ),
     RefusedConstruct(
-        "window functions",
-        "SELECT o.id, row_number() OVER (PARTITION BY o.kind ORDER BY o.id) AS n "
-        "FROM shop.orders o",
-        "window",
-        "apply it when reading the view",
+        "lists in no order",
+        "SELECT o.kind, listagg(o.note, ',') AS notes FROM shop.orders o GROUP BY o.kind",
+        "listagg",
+        "listagg(x, ',') WITHIN GROUP (ORDER BY x)",
     ),
     RefusedConstruct(
         "a recursive WITH",

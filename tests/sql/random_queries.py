@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.sql.random_expressions import EXACT, ExpressionWriter, Scope, ScopeColumn
+from tests.sql.random_windows import WindowWriter
 from tests.sql.relation_history import TABLES
 
 TYPE_NAMES = {"int64": "int", "double": "double", "string": "str", "date32[day]": "date"}
@@ -60,6 +61,7 @@ class QueryWriter:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._expressions = ExpressionWriter(rng)
+        self._windows = WindowWriter(rng, self._expressions)
         self._tables = relation_columns()
         self._views: dict[str, Columns] = {}
         self._aliases = 0
@@ -151,10 +153,18 @@ class QueryWriter:
             chosen.append((self._existence(source.scope), "bool"))
         if types is None and (column := self._expressions.pick_column(source.scope, ("real",))):
             chosen.append((column.text, "real"))
-        distinct = "DISTINCT " if self._chance(0.2) else ""
+        qualify = ""
+        if types is None and self._chance(0.25):
+            found = [self._windows.write_window(source.scope) for _ in range(2)]
+            chosen += [each for each in found if each is not None]
+        elif self._chance(0.06):
+            qualify = self._windows.write_qualify(source.scope)
+        distinct = "DISTINCT " if self._chance(0.2) and not qualify else ""
         shown = ", ".join(f"{text} AS c{n}" for n, (text, _) in enumerate(chosen, 1))
         columns = [(f"c{n}", kind, True) for n, (_, kind) in enumerate(chosen, 1)]
-        return Query(f"SELECT {distinct}{shown} FROM {source.text}{where}", columns)
+        limit = self._windows.write_limit(len(chosen)) if self._chance(0.05) else ""
+        text = f"SELECT {distinct}{shown} FROM {source.text}{where}{qualify}{limit}"
+        return Query(text, columns)
 
     def _aggregate(self, source: FromClause, where: str) -> Query:
         groups = self._groups(source.scope)
@@ -213,6 +223,8 @@ class QueryWriter:
         value = column.text
         if self._chance(0.2):
             value = self._expressions.value(scope, column.type, 1)
+        if self._chance(0.08):
+            return self._windows.write_ordered_call(value, column.type)
         if column.type in ("int", "double", "dec") and self._chance(0.5):
             return self._number_call(value, column.type)
         test = self._expressions.condition(scope, 0)

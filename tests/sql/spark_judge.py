@@ -19,6 +19,8 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from viewkeeper.engine.spark.completed_order import complete_frame
+
 Row = tuple[Any, ...]
 
 CHEAP = {
@@ -78,7 +80,7 @@ class SparkJudge:
     ) -> tuple[dict[int, list[Row]], pa.Schema]:
         """The rows of a text as of each ts, and their types."""
         copies = [f"SELECT {ts} AS _ts, q.* FROM ({self.text_at(text, ts)}) q" for ts in moments]
-        table = self._session.sql(" UNION ALL ".join(copies)).toArrow()
+        table = complete_frame(self._session.sql(" UNION ALL ".join(copies))).toArrow()
         found: dict[int, list[Row]] = {ts: [] for ts in moments}
         for ts, *row in zip(*(column.to_pylist() for column in table.columns), strict=True):
             found[ts].append(tuple(row))

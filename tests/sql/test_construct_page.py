@@ -13,5 +13,5 @@ def test_the_page_is_made_from_the_table() -> None:
 
 
 def test_constructs_have_different_names() -> None:
-    names = [slug_of(each) for each in (*CONSTRUCTS, *REFUSED)]
+    names = [*map(slug_of, CONSTRUCTS), *map(slug_of, REFUSED)]
     assert len(names) == len({*names})

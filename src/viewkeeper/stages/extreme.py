@@ -109,9 +109,9 @@ def join_candidates(parts: Sequence[Candidates]) -> Candidates:
 
 def rank_values(extreme: Extreme, values: Sequence[Any]) -> tuple[Places, Places]:
     """The rank of each value, best first, and a row for each rank."""
-    ranks = _ranks_of_column(values[0])
+    ranks = rank_column(values[0])
     for column in values[1:]:
-        behind = _ranks_of_column(column)
+        behind = rank_column(column)
         ranks = ranks * (int(behind.max(initial=0)) + 1) + behind
     if extreme.is_largest:
         ranks = -ranks
@@ -119,7 +119,7 @@ def rank_values(extreme: Extreme, values: Sequence[Any]) -> tuple[Places, Places
     return dense.astype(np.int64), rows.astype(np.int64)
 
 
-def _ranks_of_column(column: Any) -> Places:
+def rank_column(column: Any) -> Places:
     """The rank of each value in Spark's ascending order, with NULL first."""
     codes, values = encode_values(column)
     # NaN and then NULL come last, whichever end is asked for first.

@@ -13,6 +13,7 @@ a view of the same project, or, as `#3`, another node of the same graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
@@ -155,6 +156,16 @@ class Output:
     expression: Expression
 
 
+def fields_of_outputs(outputs: Sequence[Output]) -> tuple[Field, ...]:
+    """The columns that compiled outputs make."""
+    found = []
+    for output in outputs:
+        kind = type_of(output.expression)
+        assert kind is not None, "a compiled expression has a type"
+        found.append(Field(output.name, kind))
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class ViewDefinition:
     """What a view shows.
@@ -237,13 +248,8 @@ class Core:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of the node; a type that only Spark knows is filled in when compiled."""
-        found = []
-        for output in self.view.outputs:
-            kind = type_of(output.expression)
-            assert kind is not None, "a compiled expression has a type"
-            if self.copies is None or output.name != self.copies.name:
-                found.append(Field(output.name, kind))
-        return tuple(found)
+        found = fields_of_outputs(self.view.outputs)
+        return tuple(f for f in found if self.copies is None or f.name != self.copies.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +288,7 @@ class Fold:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        found = []
-        for output in self.outputs:
-            kind = type_of(output.expression)
-            assert kind is not None, "a compiled expression has a type"
-            found.append(Field(output.name, kind))
-        return tuple(found)
+        return fields_of_outputs(self.outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +379,82 @@ class Constant:
         return ()
 
 
-Node = Core | Fold | Union | Expand | Generate | Constant
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column by which rows are put in order."""
+
+    column: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFrame:
+    """Which rows around a row, in its order, a call looks at: from `start` to `end`, both included.
+
+    A bound is the distance from the row itself, negative before it; None is where the rows of the
+    key begin or end. The distance is counted in rows, or in `range` frames added to the row's own
+    value of the first sort key: all rows with an equal value belong together.
+    """
+
+    unit: OneOf["rows", "range"]
+    start: str | None = None
+    end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """A function over the rows of a key in their order, with a value for each row.
+
+    `function` is a name of `viewkeeper.stages.window_calls`; `settings` are its arguments that are
+    constants. Rows for which the boolean column `where` is not true are left out.
+    """
+
+    name: str
+    function: str
+    arguments: tuple[Field, ...]
+    type: pa.DataType
+    frame: WindowFrame
+    settings: tuple[str, ...] = ()
+    order: tuple[SortKey, ...] = ()
+    """The order that the call itself has, as listagg(...) WITHIN GROUP (ORDER BY ...)."""
+    ignores_nulls: bool = False
+    is_distinct: bool = False
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecompute:
+    """A node that is evaluated again for each key that a batch touches, from all rows of the key.
+
+    Rows of one key are put into the user's `order`, which says which rows are equal in rank, and
+    then into the order of `completion`, which leaves no two different rows without an order. Every
+    row is shown with the values of `calls`; if `is_grouped`, one row for each key. `outputs` are
+    columns of place 0, called as those of the input and the calls are. Without keys all rows belong
+    together; if they are grouped, there is then always exactly one.
+    """
+
+    number: int
+    input: Relation
+    read: tuple[Field, ...]
+    """The columns of the input that are read."""
+    keys: tuple[str, ...]
+    order: tuple[SortKey, ...]
+    completion: tuple[SortKey, ...]
+    calls: tuple[WindowCall, ...]
+    outputs: tuple[Output, ...]
+    is_grouped: bool = False
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return fields_of_outputs(self.outputs)
+
+
+Node = Core | Fold | Union | Expand | Generate | Constant | KeyRecompute
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from viewkeeper.view.definition import (
     Fold,
     Generate,
     Graph,
+    KeyRecompute,
     Node,
     Relation,
     Union,
@@ -51,7 +52,7 @@ def _rename_node(node: Node, names: Mapping[Relation, Relation]) -> Node:
             own = relation_of_node(node.number)
             name = names[own].table if own in names else node.view.name
             return replace(node, view=replace(node.view, name=name, places=places))
-        case Fold() | Expand() | Generate():
+        case Fold() | Expand() | Generate() | KeyRecompute():
             return replace(node, input=names.get(node.input, node.input))
         case Union():
             return replace(node, inputs=tuple(names.get(r, r) for r in node.inputs))
@@ -78,6 +79,8 @@ def _node_reads(node: Node) -> list[tuple[Relation, tuple[Field, ...]]]:
         case Fold():
             used = [*node.groups, *(field for call in node.calls for field in call.arguments)]
             return [(node.input, tuple(dict.fromkeys(used)))]
+        case KeyRecompute():
+            return [(node.input, node.read)]
         case Union() | Expand() | Generate() | Constant():
             # They read nodes only: what they need of tables comes through a core.
             return [(relation, ()) for relation in node.inputs]
@@ -143,4 +146,4 @@ def _asks_inputs(node: Node, answers: bool) -> bool:
     if isinstance(node, Fold):
         # It is stored, and asks its own input only where a group has lost its extreme.
         return any(call.function in EXTREMES for call in node.calls)
-    return answers
+    return answers or isinstance(node, KeyRecompute)

@@ -32,6 +32,7 @@ from viewkeeper.view.definition import (
     Fold,
     Generate,
     Graph,
+    KeyRecompute,
     Node,
     Union,
 )
@@ -53,11 +54,11 @@ from viewkeeper.view.render import spark_type_of
 
 _CLASSES: tuple[type[Any], ...] = (
     *(Arithmetic, Call, Cast, Column, Compare, IsNull, Literal, Logic, Not, SparkSql),
-    *(Constant, Core, Expand, Fold, Generate, Union),
+    *(Constant, Core, Expand, Fold, Generate, KeyRecompute, Union),
 )
 _TAGS = {kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in _CLASSES}
 _KINDS = {tag: kind for kind, tag in _TAGS.items()}
-_NODES = frozenset({"constant", "core", "expand", "fold", "generate", "union"})
+_NODES = frozenset({"constant", "core", "expand", "fold", "generate", "key_recompute", "union"})
 _TYPES: dict[str, pa.DataType] = {
     spark_type_of(kind): kind
     for kind in (

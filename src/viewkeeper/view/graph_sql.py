@@ -23,6 +23,7 @@ from viewkeeper.view.definition import (
     GeneratedColumn,
     Graph,
     KeyedJoin,
+    KeyRecompute,
     Node,
     Output,
     Place,
@@ -30,6 +31,7 @@ from viewkeeper.view.definition import (
     Union,
 )
 from viewkeeper.view.expression import Column, Compare, Expression, Literal
+from viewkeeper.view.recompute_sql import recompute_sql
 from viewkeeper.view.render import quote_name, spark_sql_of
 
 Tables = Mapping[Relation, str]
@@ -73,6 +75,8 @@ def _node_sql(node: Node, tables: Tables) -> str:
             return " UNION ALL ".join(selects)
         case Generate():
             return generate_sql(node, tables[node.input])
+        case KeyRecompute():
+            return recompute_sql(node, tables[node.input])
         case Constant():
             return _constant_sql(node)
         case _:

@@ -299,6 +299,40 @@ ACCEPTED: dict[str, str] = {
     " on a.k = b.k and lpad(a.s, 2, 'x') = lpad(b.s, 2, 'x')",
     "left of spark's filter": "select a.id, u.y from a left join"
     " (select k, y from b where s rlike '^u') u on a.k = u.k",
+    # -- recomputes by key
+    "window": "select id, sum(p) over (partition by g) t from a",
+    "row_number": "select id, row_number() over (partition by g order by k) n from a",
+    "qualify": "select id from a qualify row_number() over (partition by k order by g desc) = 1",
+    "two windows": "select id, rank() over (partition by k order by g) r,"
+    " lag(id, 2, -1) over (partition by g order by k) l from a",
+    "windows by expressions": "select id, lead(x * 2) over (partition by k % 2 order by x + 1) l,"
+    " 2 * count(*) over (partition by k % 2) c from a",
+    "named windows": "select id, max(x) over w m, sum(x) over w s, rank() over w r from a"
+    " window w as (partition by k order by g)",
+    "window over a fold": "select k, sum(x) s, rank() over (order by sum(x) desc) r from a"
+    " group by k",
+    "fold over a window": "select r, count(*) n from (select rank() over (partition by k"
+    " order by g) r from a) u group by r",
+    "window over a window": "select id, sum(n) over (partition by g order by id) t from"
+    " (select id, g, row_number() over (partition by k order by id) n from a) u",
+    "constant partition": "select id, row_number() over (partition by 1 order by id) n from a",
+    "window of a filtered partition": "select * from (select id, k, sum(x) over (partition by k) s"
+    " from a) u where k = 2",
+    "limit": "select id, s from a order by g limit 5",
+    "limit by what is not shown": "select s from a order by x desc nulls first, id limit 3",
+    "limit of a union": "select k from a union all select k from b order by k"
+    " desc limit 4 offset 2",
+    "in a limit": "select id from a where k in (select k from b order by y desc, k limit 2)",
+    "in a window": "select id from a where k in (select k from (select k, rank() over (order by y)"
+    " r from b) u where r <= 2)",
+    "percentiles": "select k, median(x) m, percentile(g, 0.4) p, sum(x) s, count(distinct g) c"
+    " from a group by k",
+    "percentile of all": "select percentile_cont(0.25) within group (order by x desc) p from a",
+    "percentile over a window": "select id, median(x) over (partition by k) m from a",
+    "modes": "select g, mode() within group (order by s desc) m from a group by g having m > 'a'",
+    "lists": "select g, listagg(s, ', ') within group (order by id desc, s) l,"
+    " concat_ws('-', sort_array(collect_set(s))) c from a group by g",
+    "list of numbers": "select g, listagg(k, '/') within group (order by k) l from a group by g",
     "exists, spark on both": "select id from a where exists (select 1 from b where b.k = a.k"
     " and soundex(b.s) <= soundex(a.s))",
 }
@@ -310,17 +344,23 @@ REFUSED: dict[str, tuple[str, str]] = {
         "a condition over both sides of an outer join",
     ),
     "order": ("select id from a order by id", "1:28: ORDER BY"),
-    "limit": ("select id from a order by id limit 5", "LIMIT"),
     "limit without order": ("select id from a limit 5", "LIMIT"),
     "offset": ("select id from a order by id offset 3", "OFFSET"),
-    "window": ("select id, sum(p) over (partition by g) t from a", "a window function"),
-    "row_number": (
-        "select id, row_number() over (partition by g order by id) n from a",
-        "1:12: the window function row_number()",
+    "mode": ("select k, mode(s) m from a group by k", "mode() of values that may be there"),
+    "listagg": ("select k, listagg(s) l from a group by k", "without a complete order"),
+    "window in a select's subquery": (
+        "select id, exists (select 1 from (select k, rank() over (order by y) r from b) u"
+        " where u.k = a.k and r = 1) e from a",
+        "a window function in a subquery of this form",
     ),
-    "qualify": (
-        "select id from a qualify row_number() over (partition by k order by id) = 1",
-        "the window function row_number()",
+    "collected over a window": (
+        "select id, collect_list(s) over (partition by k) l from a",
+        "the window function collect_list()",
+    ),
+    "range of months": (
+        "select id, sum(x) over (order by d range between interval 1 month preceding"
+        " and current row) s from a",
+        "a RANGE frame of interval month",
     ),
     "an array": ("select id, split(s, ',') parts from a", "a column of type array<string>"),
     "a nested array": (
@@ -363,7 +403,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "select approx_count_distinct(k) n from a",
         "the aggregate approx_count_distinct()",
     ),
-    "median": ("select g, median(k) m from a group by g", "the aggregate median()"),
     "try_sum": ("select g, try_sum(k) m from a group by g", "the aggregate try_sum()"),
     "clock": ("select id from a where d >= current_date() - 7", "the current time"),
     "clock without brackets": (

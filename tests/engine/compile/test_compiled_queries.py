@@ -18,6 +18,7 @@ from tests.engine.compile import statements, tpch_statements
 from tests.engine.compile.random_tables import arrow_table, random_rows, random_tpch
 from viewkeeper.engine.compile.query_compiler import QueryCompiler, compile_query
 from viewkeeper.engine.compile.query_table import QueryTable
+from viewkeeper.engine.spark.completed_order import complete_frame
 from viewkeeper.engine.spark.spark_session import child_session
 from viewkeeper.errors import DefinitionError, UnsupportedError
 from viewkeeper.view.definition import Core, Fold, Graph
@@ -80,7 +81,7 @@ def graph_text(graph: Graph, tables: Sequence[QueryTable]) -> str:
 
 
 def differences(session: SparkSession, text: str, made: str) -> Iterator[str]:
-    want, got = session.sql(text), session.sql(made)
+    want, got = complete_frame(session.sql(text)), session.sql(made)
     if want.columns != got.columns or want.dtypes != got.dtypes:
         yield f"columns {want.dtypes}, not {got.dtypes}"
     rows, others = bag_of(want), bag_of(got)

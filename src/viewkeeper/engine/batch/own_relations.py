@@ -2,7 +2,8 @@
 
 What a view or a node was before the batch, as of T0, is asked for like the rows of any table: by
 keys, through a lookup. One that is stored is read from its table. One that is not is computed for
-just those keys: a core by a probe, a union from its inputs. The answer is exact as of T0, so its
+just those keys: a core by a probe, a union from its inputs, a recompute from its input's rows of
+the same keys. The answer is exact as of T0, so its
 cut is T0 and it has no tail; the changes of the batch are known, with their ts as positions, and
 compensation adds them.
 """
@@ -21,11 +22,12 @@ import pyarrow as pa
 from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.evaluate import evaluate_expression
-from viewkeeper.delta.kernel import Kernel
+from viewkeeper.delta.kernel import Kernel, matching_pairs
 from viewkeeper.engine.batch.generated_rows import split_rows
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.view_change import run_sweep
+from viewkeeper.stages.key_recompute import distinct_keys, evaluate_rows, touched_keys
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup
@@ -36,6 +38,7 @@ from viewkeeper.view.definition import (
     Field,
     Fold,
     Generate,
+    KeyRecompute,
     Node,
     Output,
     Relation,
@@ -94,6 +97,8 @@ class OwnRelations:
                 return self._expanded_rows(node, lookup, pending, ask)
             case Generate():
                 return self._generated_rows(node, lookup, pending, ask)
+            case KeyRecompute():
+                return self._recomputed_rows(node, lookup, pending, ask)
             case Constant():
                 return constant_rows(node)
             case Fold():
@@ -151,6 +156,62 @@ class OwnRelations:
         known = {field.name: column.kept for field, column in pairs if column.kept is not None}
         asked = _asked_of(lookup, node.input, known, ())
         return split_rows(node, self.rows_before(asked, pending, ask))
+
+    def _recomputed_rows(
+        self, node: KeyRecompute, lookup: Lookup, pending: KnownChanges, ask: Ask
+    ) -> pa.Table:
+        """The rows of a recompute, from all rows of its input that have the same keys."""
+        columns = [field.name for field in node.read]
+        keys = self._asked_keys(node, lookup, pending, ask)
+        asked = keyed_lookup(node.input, columns, pa.table({}) if keys is None else keys)
+        found = self.rows_before(asked, pending, ask)
+        if keys is not None:
+            found = matching_rows(found, keys)
+        return evaluate_rows(node, found, self.since)
+
+    def _asked_keys(
+        self, node: KeyRecompute, lookup: Lookup, pending: KnownChanges, ask: Ask
+    ) -> pa.Table | None:
+        """The keys of the rows that a lookup asks for, some of their columns; None for all rows."""
+        plain = {
+            o.name: o.expression.name
+            for o in node.outputs
+            if isinstance(o.expression, Column) and o.expression.name in names_read(node)
+        }
+        by_key = {name: column for name, column in plain.items() if column in node.keys}
+        asked = _asked_of(lookup, node.input, by_key, node.keys)
+        if asked.keys is not None:
+            return distinct_keys(asked.keys)
+        asked = _asked_of(lookup, node.input, plain, node.keys)
+        if asked.keys is None or not node.keys or node.is_grouped:
+            return None
+        # Rows are asked for by other columns: the rows themselves say which keys they have.
+        rows = matching_rows(self.rows_before(asked, pending, ask), asked.keys)
+        return touched_keys(node, rows)
+
+
+def names_read(node: KeyRecompute) -> frozenset[str]:
+    """The names of the input's columns that a recompute reads."""
+    return frozenset(field.name for field in node.read)
+
+
+def keyed_lookup(relation: Relation, columns: Sequence[str], keys: pa.Table) -> Lookup:
+    """The question for rows by keys, NULL being one like any other; for all rows without keys."""
+    on = tuple(keys.column_names)
+    return Lookup(0, relation, tuple(columns), on, (True,) * len(on), keys if on else None)
+
+
+def matching_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows whose key is among the given ones, NULL equal to NULL."""
+    if not keys.num_columns:
+        return rows
+    names = keys.column_names
+    found, _ = matching_pairs(
+        [(rows[name], True) for name in names],
+        [(keys[name], True) for name in names],
+        (rows.num_rows, keys.num_rows),
+    )
+    return rows.take(found)
 
 
 def _asked_of(

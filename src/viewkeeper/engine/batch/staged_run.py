@@ -17,8 +17,14 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from viewkeeper.delta.kernel import Kernel, distinct_rows, matching_pairs
-from viewkeeper.engine.batch.own_relations import changes_of_rows, expand_rows, renamed_rows
+from viewkeeper.delta.kernel import Kernel, distinct_rows
+from viewkeeper.engine.batch.own_relations import (
+    changes_of_rows,
+    expand_rows,
+    keyed_lookup,
+    matching_rows,
+    renamed_rows,
+)
 from viewkeeper.engine.batch.part_sweep import (
     Batch,
     BatchMember,
@@ -35,6 +41,7 @@ from viewkeeper.errors import (
 )
 from viewkeeper.stages.fold import advance_fold, combine_partials, pre_aggregate
 from viewkeeper.stages.fold_layout import layout_of
+from viewkeeper.stages.key_recompute import advance_recompute, touched_keys
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Lookup
 from viewkeeper.view.definition import (
@@ -45,6 +52,7 @@ from viewkeeper.view.definition import (
     Field,
     Fold,
     Generate,
+    KeyRecompute,
     Node,
     Relation,
     Union,
@@ -291,6 +299,8 @@ class StagedRun:
             case Generate():
                 made = self._generate(node, self._rows_of(node.input))
                 self._keep_rows(stage, _add_rows(stage, [made]))
+            case KeyRecompute():
+                self._keep_rows(stage, self._recomputed_rows(stage, node))
             case Constant():
                 self._keep_rows(stage, empty_delta(node.fields))
             case Core() | None:
@@ -316,14 +326,28 @@ class StagedRun:
             def ask_input(keys: pa.Table) -> pa.Table:
                 lookup = _input_lookup(fold, keys)
                 found = self._batch.own.rows_before(lookup, BatchChanges(self._known), ask)
-                return _matching_rows(found.select([*lookup.columns, COUNT]), keys)
+                return matching_rows(found.select([*lookup.columns, COUNT]), keys)
 
             made = advance_fold(
-                fold, together, before, ask_input, lambda keys: _matching_rows(rows, keys)
+                fold, together, before, ask_input, lambda keys: matching_rows(rows, keys)
             )
         self.result.lookups.update(tally.lookups)
         self.result.asked_rows[stage.member.name] += tally.rows
         return made
+
+    def _recomputed_rows(self, stage: Stage, node: KeyRecompute) -> pa.Table:
+        """What the changes of its input change in a recompute, whose touched keys are asked for."""
+        delta = self._rows_of(node.input)
+        if not delta.num_rows:
+            return empty_delta(node.fields)
+        keys = touched_keys(node, delta)
+        tally = LookupTally()
+        with open_lookups(self._batch_with({}), tally) as ask:
+            lookup = keyed_lookup(node.input, [field.name for field in node.read], keys)
+            found = self._batch.own.rows_before(lookup, BatchChanges(self._known), ask)
+        self.result.lookups.update(tally.lookups)
+        self.result.asked_rows[stage.member.name] += tally.rows
+        return advance_recompute(node, delta, matching_rows(found, keys))
 
     # -- what stages leave ---------------------------------------------------------------------
 
@@ -390,18 +414,4 @@ def _input_lookup(fold: Fold, keys: pa.Table) -> Lookup:
     columns = [*fold.groups, *(field for call in fold.calls for field in call.arguments)]
     extra = [call.where for call in fold.calls if call.where is not None]
     names = tuple(dict.fromkeys([*(field.name for field in columns), *extra]))
-    on = tuple(keys.column_names)
-    return Lookup(0, fold.input, names, on, (True,) * len(on), keys if on else None)
-
-
-def _matching_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """The rows whose key is among the given ones, NULL equal to NULL."""
-    if not keys.num_columns:
-        return rows
-    names = keys.column_names
-    found, _ = matching_pairs(
-        [(rows[name], True) for name in names],
-        [(keys[name], True) for name in names],
-        (rows.num_rows, keys.num_rows),
-    )
-    return rows.take(found)
+    return keyed_lookup(fold.input, names, keys)

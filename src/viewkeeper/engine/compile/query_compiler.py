@@ -28,6 +28,7 @@ from viewkeeper.engine.compile.plan.plan_tree import Attribute, JavaNode, PlanCo
 from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.engine.compile.refusal_reasons import refuse
 from viewkeeper.engine.compile.text_check import check_calls, check_moments
+from viewkeeper.engine.spark.completed_order import complete_order
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import CLOCK, Graph
 from viewkeeper.view.sql.clock_calls import BARE
@@ -65,7 +66,7 @@ class QueryCompiler:
                 before, analyzed = analyzed, self._analyze_text(timeless.text)
                 timeless.check_plans(before, analyzed)
                 stack.enter_context(timeless.locate_errors())
-            plan = self._spark.rules.rewrite_plan(analyzed)
+            plan = self._spark.rules.rewrite_plan(complete_order(self._spark.session, analyzed))
             self._check_integrity(analyzed, plan)
             operators = place_clock(read_plan(plan, self._evaluate_constant), clock)
             translator = Translator(self._spark.session, self._spark.classes_of(called))

@@ -10,12 +10,10 @@ from viewkeeper.engine.compile.plan.plan_tree import NOWHERE, JavaNode
 from viewkeeper.errors import UnsupportedError
 
 OPERATORS: dict[str, tuple[str, str | None]] = {
-    "Window": ("a window function", "compute it when reading the view"),
     "Sort": ("ORDER BY", "a view has no order; ask for one when reading it"),
-    "GlobalLimit": ("LIMIT", "limit the rows when reading the view"),
-    "LocalLimit": ("LIMIT", "limit the rows when reading the view"),
+    "Limit": ("LIMIT without ORDER BY", "say which rows come first by ORDER BY"),
+    "Offset": ("OFFSET without LIMIT", "add LIMIT, or skip the rows when reading the view"),
     "Tail": ("LIMIT", "limit the rows when reading the view"),
-    "Offset": ("OFFSET", "limit the rows when reading the view"),
     "Sample": ("TABLESAMPLE", "a sample is another one each time that it is taken"),
     "UnionLoop": ("a recursive CTE", None),
     "UnionLoopRef": ("a recursive CTE", None),
@@ -36,7 +34,6 @@ EXPRESSIONS: dict[str, tuple[str, str | None]] = {
     "ListQuery": ("this IN (SELECT ...)", "write it as a join"),
     "LateralSubquery": ("this LATERAL subquery", "write it as a join"),
     "OuterReference": ("a correlated subquery of this form", "write it as a join"),
-    "WindowExpression": ("a window function", "compute it when reading the view"),
     "PythonUDF": ("a user's function", "only Spark's own deterministic functions are allowed"),
     "PythonUDAF": ("a user's function", "only Spark's own deterministic functions are allowed"),
     "ScalaUDF": ("a user's function", "only Spark's own deterministic functions are allowed"),

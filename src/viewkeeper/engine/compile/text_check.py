@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from viewkeeper.engine.compile.drafts.fold_draft import FUNCTIONS
+from viewkeeper.engine.compile.drafts.call_draft import FUNCTIONS, PICKS, RANKS
 from viewkeeper.engine.compile.refusal_reasons import CLOCK, OPERATORS, refuse, refuse_expression
 from viewkeeper.engine.spark.parsed_plan import check_report_nodes, name_of_node, nodes_of_plan
 from viewkeeper.errors import UnsupportedError
@@ -26,25 +26,23 @@ from viewkeeper.view.sql.clock_calls import CALLS
 FOLDABLE = frozenset(FUNCTIONS.values()) | {
     *("mean", "variance", "stddev", "std", "every", "some", "any", "grouping", "grouping_id"),
 }
+RECOMPUTED = frozenset((*RANKS.values(), *PICKS.values())) | {
+    *("first", "last", "any_value", "percentile", "percentile_cont", "percentile_disc", "median"),
+    *("mode", "listagg", "string_agg", "collect_list", "collect_set", "array_agg"),
+}
+"""Functions that are computed from all rows of a key; some of them only over a window."""
 ALLOWED = (
     functions.DETERMINISTIC
     | functions.SYNTAX
     | functions.OPERATORS
     | functions.GENERATORS
     | FOLDABLE
+    | RECOMPUTED
     | {"range", "sequence"}
     | CALLS
 )
 """Generators and `range` may be called where no table is read, and the clock where it is placed."""
 AGGREGATE_HINTS = {
-    **dict.fromkeys(
-        ("first", "last", "any_value", "first_value", "last_value"),
-        "it depends on an order that rows do not have; use min(), max() or max_by()",
-    ),
-    **dict.fromkeys(
-        ("collect_list", "collect_set", "array_agg", "listagg", "string_agg"),
-        "collect when reading the view",
-    ),
     "approx_count_distinct": "count(DISTINCT ...) is exact",
 }
 SPECIAL = re.compile(r"\s*(today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE)

@@ -37,6 +37,7 @@ from viewkeeper.engine.load.view_recomputation import read_signed_batches
 from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep
 from viewkeeper.maintain.view_change import run_sweep
 from viewkeeper.stages.fold import combine_partials, load_groups, pre_aggregate, stored_schema_of
+from viewkeeper.stages.key_recompute import evaluate_rows
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import BatchChanges, RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup, Opener
@@ -47,6 +48,7 @@ from viewkeeper.view.definition import (
     Field,
     Fold,
     Generate,
+    KeyRecompute,
     Output,
     Relation,
     Union,
@@ -144,7 +146,9 @@ class InlineLoad:
         partials = [pre_aggregate(fold, rows)] if rows.num_rows else []
         return ComputedTable(schema, load_groups(fold, combine_partials(fold, partials)), hidden)
 
-    def _node_rows(self, node: Core | Union | Expand | Generate | Constant) -> pa.Table | None:
+    def _node_rows(
+        self, node: Core | Union | Expand | Generate | Constant | KeyRecompute
+    ) -> pa.Table | None:
         """The rows of a node that is no fold, with `_count`; None if there may be too many."""
         match node:
             case Core():
@@ -160,6 +164,8 @@ class InlineLoad:
                 return expand_rows(node, self._counted_rows(node.input))
             case Generate():
                 return split_rows(node, self._counted_rows(node.input))
+            case KeyRecompute():
+                return evaluate_rows(node, self._counted_rows(node.input), self._ts)
             case Constant():
                 return constant_rows(node)
             case _:

@@ -10,7 +10,8 @@ Views over few rows are loaded here, without Spark (`viewkeeper.engine.load.inli
 
 A view with a graph has several tables: one for each stored node, and its own. A fold is loaded by
 the very functions that maintain it, from the rows of its input, so that what is retracted later has
-the very bits of what was inserted; the nodes above it read what was written.
+the very bits of what was inserted; the nodes above it read what was written. So
+is a recompute, which has no table unless it is the view.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ from viewkeeper.stages.fold import (
     stored_schema_of,
 )
 from viewkeeper.stages.fold_layout import layout_of
+from viewkeeper.stages.key_recompute import ROWS_MAX, evaluate_rows, too_many_rows
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.view.definition import (
     Field,
     Fold,
     Graph,
+    KeyRecompute,
     Relation,
     ViewDefinition,
     relation_of_node,
@@ -234,6 +237,13 @@ def _load_graph(
             loaded[name] = _load_fold(
                 _partial_frame(spark, graph, node, names, writer), node, name, writer
             )
+        elif isinstance(node, KeyRecompute):
+            rows = _recompute_frame(spark, graph, node, names, writer)
+            if is_root:
+                loaded[name] = writer.write_table(name, rows, _schema_of(node.fields))
+            else:
+                names[relation] = f"__recompute_{node.number}"
+                bag_of(rows).createOrReplaceTempView(names[relation])
         elif is_root or node.number in stored:
             rows = count_rows(spark.sql(node_query(graph, node.number, names)))
             schema = row_schema(rows, view) if is_root else _schema_of(node.fields)
@@ -311,6 +321,47 @@ def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter)
     return writer.write_table(name, rows, schema, hidden)
 
 
+def _recompute_frame(
+    spark: SparkSession,
+    graph: Graph,
+    node: KeyRecompute,
+    names: Mapping[Relation, str],
+    writer: _TableWriter,
+) -> DataFrame:
+    """The rows of a recompute with their counts, by the function that maintains it."""
+    read = pa.schema([(field.name, field.type) for field in node.read])
+    made = pa.schema([*((f.name, f.type) for f in node.fields), (COUNT, pa.int64())])
+    rows = spark.sql(_input_query(graph, node, names)).select(*map(_column, read.names))
+    ts = writer.target.ts
+
+    def evaluate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = [pa.Table.from_batches([batch]).cast(read) for batch in batches]
+        table = pa.concat_tables([read.empty_table(), *found])
+        ones = pa.array(np.ones(table.num_rows, np.int64))
+        shown = evaluate_rows(node, table.append_column(COUNT, ones), ts)
+        yield from shown.select(made.names).cast(made).to_batches()
+
+    if not node.keys:
+        # All rows belong together; a row is there even if Spark makes nothing of an empty input.
+        found = writer.courier.run_job(lambda: rows.limit(ROWS_MAX + 1).toArrow())
+        if found.num_rows > ROWS_MAX:
+            raise too_many_rows()
+        pieces = list(evaluate(iter(found.cast(read).to_batches())))
+        return spark.createDataFrame(pa.Table.from_batches(pieces, made), spark_schema(made))
+    parted = rows.repartition(*(_grouping_column(read.field(name)) for name in node.keys))
+    return parted.mapInArrow(writer.courier.wrap_stage(evaluate), spark_schema(made))
+
+
+def _grouping_column(field: pa.Field[Any]) -> Any:
+    """A column by which equal keys come together: zero has no sign."""
+    column = _column(field.name)
+    if not pa.types.is_floating(field.type):
+        return column
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark programs use
+
+    return F.when(column == 0, F.lit(0)).otherwise(column)
+
+
 def _whole_sums(fold: Fold, partials: pa.Table) -> pa.Table:
     """Partials of several tasks together, each group once."""
     return combine_partials(fold, [partials, partials.schema.empty_table()])
@@ -324,10 +375,11 @@ def _input_schema(graph: Graph, fold: Fold) -> pa.Schema:
     return pa.schema([(field.name, field.type) for field in dict.fromkeys(used)])
 
 
-def _input_query(graph: Graph, fold: Fold, names: Mapping[Relation, str]) -> str:
-    if fold.input.node is None:
-        return f"SELECT * FROM {names[fold.input]}"
-    return node_query(graph, fold.input.node, names)
+def _input_query(graph: Graph, node: Fold | KeyRecompute, names: Mapping[Relation, str]) -> str:
+    """The rows of a node's input; a node that was computed before is read."""
+    if node.input in names or node.input.node is None:
+        return f"SELECT * FROM {names[node.input]}"
+    return node_query(graph, node.input.node, names)
 
 
 def _column(name: str) -> Any:

@@ -24,6 +24,7 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import unwrap_opener
+from viewkeeper.engine.spark.completed_order import complete_frame
 from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.parsed_plan import check_plan, check_report
@@ -111,7 +112,7 @@ def count_report_rows(
         rows.selectExpr(*shown).createOrReplaceTempView(f"__place_{place.index}")
     check_report(spark, view.query)
     with silence_errors():
-        rows = spark.sql(view.query)
+        rows = complete_frame(spark.sql(view.query))
     return count_rows(rows.toDF(*(output.name for output in view.outputs)))
 
 

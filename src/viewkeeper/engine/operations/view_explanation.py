@@ -23,6 +23,8 @@ from viewkeeper.maintain.promises import Level
 from viewkeeper.sources.kinds import can_merge_commits, index_quote_of, is_clock
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.stages.fold_calls import text_of_call
+from viewkeeper.stages.key_recompute import ROWS_MAX
+from viewkeeper.stages.window_calls import text_of_window_call
 from viewkeeper.view.definition import (
     Constant,
     Core,
@@ -30,8 +32,10 @@ from viewkeeper.view.definition import (
     Fold,
     Generate,
     Graph,
+    KeyRecompute,
     Node,
     Relation,
+    SortKey,
     Union,
     ViewDefinition,
 )
@@ -307,11 +311,36 @@ def _explain_node(
             where = "Spark: one job for the changes of a batch" if node.needs_spark else "kernel"
             call = f"every row once per row of {node.call}  [{where}]"
             return StageExplanation(name, "generate", reads, (call,), stored)
+        case KeyRecompute():
+            return _explain_recompute(node, name, reads, stored)
         case Constant():
             rows = f"{len(node.rows)} rows that the text gives"
             return StageExplanation(name, "constant", reads, (rows,), stored)
         case _:
             assert_never(node)
+
+
+def _explain_recompute(
+    node: KeyRecompute, name: str, reads: tuple[str, ...], stored: str | None
+) -> StageExplanation:
+    keys = ", ".join(node.keys)
+    shown = "one row" if node.is_grouped else "every row"
+    what = f"{shown} per {keys or 'all rows'}, computed again for what is touched"
+    asked = (
+        f"asks its input for the rows of touched ({keys}) only"
+        if keys
+        else f"asks its input for all rows at every change; they may be {ROWS_MAX:,} at most"
+    )
+    order = ", ".join(_sort_key_text(key) for key in node.order)
+    calls = [f"{call.name} = {text_of_window_call(call)}" for call in node.calls]
+    ordered = (f"in the order of {order}, then of all columns",) if order else ()
+    return StageExplanation(name, "recompute", reads, (what, *ordered, *calls, asked), stored)
+
+
+def _sort_key_text(key: SortKey) -> str:
+    direction = " DESC" if key.descending else ""
+    nulls = "" if key.nulls_last == key.descending else " NULLS LAST" if key.nulls_last else ""
+    return f"{key.column}{direction}{nulls}"
 
 
 def _explain_core(

@@ -48,9 +48,10 @@ PLANS = frozenset(
 IN_REPORTS = PLANS | {
     f"{_CATALYST}analysis.UnresolvedTableValuedFunction",
     f"{_CATALYST}analysis.UnresolvedTVFAliases",
+    f"{_CATALYST}analysis.UnresolvedQualify",
     f"{_CATALYST}plans.logical.UnresolvedHint",
 }
-"""Also what gives rows without a table, and advice that changes no row."""
+"""Also what gives rows without a table, QUALIFY, and advice that changes no row."""
 
 
 def check_plan(session: SparkSession, text: str, relations: Collection[str]) -> None:

@@ -9,7 +9,7 @@ refused when the view is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp
@@ -25,7 +25,16 @@ NODES: tuple[type[exp.Expr], ...] = (
     # Queries and their clauses.
     *(exp.Select, exp.SetOperation, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join),
     *(exp.Where, exp.Group, exp.GroupingSets, exp.Rollup, exp.Cube, exp.Having, exp.Qualify),
-    *(exp.Order, exp.Ordered, exp.Limit, exp.Table, exp.TableAlias, exp.Pivot, exp.Values),
+    *(
+        exp.Order,
+        exp.Ordered,
+        exp.Limit,
+        exp.Offset,
+        exp.Table,
+        exp.TableAlias,
+        exp.Pivot,
+        exp.Values,
+    ),
     *(exp.Window, exp.WindowSpec, exp.Distinct, exp.Star, exp.Alias, exp.PivotAlias),
     # Values.
     *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString),
@@ -52,14 +61,13 @@ REFUSED: dict[str, tuple[str, str | None]] = {
     "sort": ("SORT BY", "a view has no order; ask for one when reading it"),
     "cluster": ("CLUSTER BY", "a view has no order; ask for one when reading it"),
     "distribute": ("DISTRIBUTE BY", None),
-    "limit": ("LIMIT", "limit the rows when reading the view"),
-    "offset": ("OFFSET", "limit the rows when reading the view"),
+    "limit": ("LIMIT without ORDER BY", "say which rows come first by ORDER BY"),
+    "offset": ("OFFSET without LIMIT and ORDER BY", "limit the rows when reading the view"),
     "sample": ("TABLESAMPLE", "a sample is another one each time that it is taken"),
     "hint": ("a query hint", "remove the /*+ ... */ comment"),
-    "windows": ("WINDOW", "apply it when reading the view"),
     "version": ("time travel", "a view follows the newest state of its relations"),
 }
-ANYWHERE = ("sort", "cluster", "distribute", "sample", "hint", "windows")
+ANYWHERE = ("sort", "cluster", "distribute", "sample", "hint")
 NAMES_OF_NODES: dict[str, str] = {
     "lateral": "LATERAL",
     "tablesample": "TABLESAMPLE",
@@ -121,7 +129,7 @@ def _refused_clauses(
     """Clauses that have no meaning in a view."""
     found: list[tuple[int, str]] = []
     for node in tree.walk():
-        keys = REFUSED.keys() if node is tree else ANYWHERE
+        keys = _refused_keys(node) if node is tree else ANYWHERE
         found += [(_offset_of(node), key) for key in keys if node.args.get(key)]
     for offset, key in sorted(found):
         construct, hint = REFUSED[key]
@@ -129,13 +137,16 @@ def _refused_clauses(
         yield sql.unsupported_at(construct, _keyword_offset(tokens, word, offset), hint)
 
 
+def _refused_keys(tree: exp.Query) -> Collection[str]:
+    """Clauses that mean nothing at the end of a view; an order says which rows a LIMIT takes."""
+    is_top = tree.args.get("order") and tree.args.get("limit")
+    return REFUSED.keys() - {"order", "limit", "offset"} if is_top else REFUSED.keys()
+
+
 def _refused_nodes(
     sql: SqlText, tokens: list[Token], tree: exp.Query
 ) -> Iterator[UnsupportedError]:
     for node in tree.walk():
-        if isinstance(node, exp.Window):
-            hint = "apply it when reading the view"
-            yield sql.unsupported_at("a window function", _offset_of(node), hint)
         if not isinstance(node, NODES):
             what = NAMES_OF_NODES.get(node.key, node.key.upper())
             yield sql.unsupported_at(what, _keyword_offset(tokens, what, 0) or _offset_of(node))
@@ -157,7 +168,7 @@ def _refused_calls(
     for token, name, refusal in judge_calls(tokens):
         # sqlglot makes one token of words that belong together.
         word = name.split()[-1] if name.strip() else name
-        allowed = name in functions.AGGREGATES | functions.GENERATORS | CALLS
+        allowed = name in functions.AGGREGATES | functions.GENERATORS | functions.WINDOW | CALLS
         allowed = allowed or word in functions.QUERY_KEYWORDS
         allowed = allowed or token.start in renamed
         if refusal is not None and not allowed and name not in functions.TABLES:

@@ -2,7 +2,8 @@
 
 Groups and arguments are columns of the fold's input, so they are computed in the core below.
 Expressions over groups and calls that the kernel evaluates are outputs of the fold; others are
-shown by the draft above it.
+shown by the draft above it. An aggregation with a call that needs its values in order, such as a
+median, is a recompute.
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from viewkeeper.engine.compile.drafts.call_draft import (
+    FUNCTIONS,
+    ORDERED,
+    DraftCall,
+    call_of_function,
+    joined_list_call,
+)
 from viewkeeper.engine.compile.drafts.core_draft import CoreDraft
 from viewkeeper.engine.compile.drafts.fold_source import AggregateCall, fold_sources, sources_of
 from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over
+from viewkeeper.engine.compile.drafts.recompute_draft import DraftRecompute, add_recompute
 from viewkeeper.engine.compile.expressions.expression_translation import certain_type_of
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
@@ -24,35 +33,20 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     walk_plan,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse
+from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.definition import Field, Fold, Output
 from viewkeeper.view.expression import Column
 
-FUNCTIONS = {
-    "Count": "count",
-    "CountIf": "count_if",
-    "Sum": "sum",
-    "Average": "avg",
-    "Min": "min",
-    "Max": "max",
-    "MinBy": "min_by",
-    "MaxBy": "max_by",
-    "BoolAnd": "bool_and",
-    "BoolOr": "bool_or",
-    "VariancePop": "var_pop",
-    "VarianceSamp": "var_samp",
-    "StddevPop": "stddev_pop",
-    "StddevSamp": "stddev_samp",
-    "CovPopulation": "covar_pop",
-    "CovSample": "covar_samp",
-    "Corr": "corr",
-}
-"""Spark's classes of aggregate functions that can be folded, with their names."""
 ORDER_HINT = "it depends on an order that rows do not have; use min(), max() or max_by()"
+LIST_HINT = (
+    "say the order: listagg(x, ',') WITHIN GROUP (ORDER BY x), or "
+    "array_join(sort_array(collect_list(x)), ',')"
+)
 HINTS = {
     **dict.fromkeys(("First", "Last", "AnyValue"), ORDER_HINT),
-    **dict.fromkeys(("CollectList", "CollectSet", "ListAgg"), "collect when reading the view"),
+    **dict.fromkeys(("CollectList", "CollectSet"), LIST_HINT),
     "HyperLogLogPlusPlus": "count(DISTINCT ...) is exact",
-    "ApproximatePercentile": "compute it when reading the view",
+    "ApproximatePercentile": "percentile() is exact",
 }
 COUNT = PlanOperation("AggregateExpression", ())
 ALIKE = frozenset({"Min", "Max", "BoolAnd", "BoolOr", "MinBy", "MaxBy"})
@@ -61,6 +55,8 @@ ALIKE = frozenset({"Min", "Max", "BoolAnd", "BoolOr", "MinBy", "MaxBy"})
 
 def fold_aggregate(graph: GraphDraft, below: CoreDraft, plan: PlanAggregate) -> CoreDraft:
     """The aggregation as a fold over a draft, and a draft that reads it."""
+    if needs_order(below, plan):
+        return _recompute_aggregate(graph, below, plan)
     groups = tuple(dict.fromkeys(below.compute_column(each) for each in plan.grouping))
     calls = _calls_of(below, plan)
     if not groups and not calls:
@@ -73,6 +69,62 @@ def fold_aggregate(graph: GraphDraft, below: CoreDraft, plan: PlanAggregate) -> 
         named = fold.calls[distinct.index(call)]
         values[operation] = Field(named.name, named.type)
     return _show_items(graph, fold, plan, values)
+
+
+def needs_order(below: CoreDraft, plan: PlanAggregate) -> bool:
+    """Whether an aggregation has a call that needs all values of a group in order."""
+    return any(
+        part.kind in ORDERED or joined_list_call(below, part) is not None
+        for item in plan.items
+        for part in walk_plan(item.expression)
+        if isinstance(part, PlanOperation)
+    )
+
+
+def _recompute_aggregate(graph: GraphDraft, below: CoreDraft, plan: PlanAggregate) -> CoreDraft:
+    """The aggregation as a recompute over a draft, and a draft that computes its items from it."""
+    groups = dict.fromkeys(below.compute_column(each) for each in plan.grouping)
+    keys = {group: graph.new_column() for group in groups}
+    parts: dict[PlanExpression, Attribute] = {
+        each: keys[below.compute_column(each)] for each in plan.grouping
+    }
+    calls: dict[int, DraftCall] = {}
+    for item in plan.items:
+        for part, call in _ordered_calls(graph, below, item.expression):
+            if part not in parts:
+                parts[part] = graph.new_column()
+                calls[parts[part].id] = call
+    shown = {attribute.id: group for group, attribute in keys.items()}
+    draft = DraftRecompute(tuple(groups), (), (), shown, calls, is_grouped=True)
+    made = add_recompute(graph, below, draft)
+    items = {item.attribute.id: _replace_parts(item.expression, parts) for item in plan.items}
+    return replace(made, shown=items)
+
+
+def _ordered_calls(
+    graph: GraphDraft, below: CoreDraft, expression: PlanExpression
+) -> list[tuple[PlanExpression, DraftCall]]:
+    """The calls in an item, the outermost of each."""
+    if (joined := joined_list_call(below, expression)) is not None:
+        return [(expression, joined)]
+    if not isinstance(expression, PlanOperation):
+        return []
+    if expression.kind != "AggregateExpression":
+        return [c for each in expression.operands for c in _ordered_calls(graph, below, each)]
+    function, *conditions = expression.operands
+    assert isinstance(function, PlanOperation)
+    call = call_of_function(graph, below, function)
+    if call is None or call.function in ("first_value", "last_value"):
+        raise _refuse_aggregate(function)
+    is_distinct = bool(dict(expression.facts)["isDistinct"]) and function.kind not in ALIKE
+    condition = below.compute_column(conditions[0]) if conditions else None
+    return [(expression, replace(call, is_distinct=is_distinct, condition=condition))]
+
+
+def _refuse_aggregate(function: PlanOperation) -> UnsupportedError:
+    hint = HINTS.get(function.kind, "aggregate when reading the view")
+    called = function.java.get_node().prettyName()
+    return refuse(f"the aggregate {called}()", hint, function.java)
 
 
 def _calls_of(below: CoreDraft, plan: PlanAggregate) -> dict[PlanExpression, AggregateCall]:
@@ -90,9 +142,7 @@ def _call_of(below: CoreDraft, expression: PlanOperation) -> AggregateCall:
     assert isinstance(function, PlanOperation)
     name = FUNCTIONS.get(function.kind)
     if name is None:
-        hint = HINTS.get(function.kind, "aggregate when reading the view")
-        called = function.java.get_node().prettyName()
-        raise refuse(f"the aggregate {called}()", hint, function.java)
+        raise _refuse_aggregate(function)
     facts = dict(expression.facts)
     arguments = tuple(below.compute_column(each) for each in function.operands)
     if name == "count":

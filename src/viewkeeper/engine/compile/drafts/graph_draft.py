@@ -28,6 +28,7 @@ from viewkeeper.view.definition import (
     Field,
     Fold,
     Generate,
+    KeyRecompute,
     Node,
     Output,
     Relation,
@@ -206,7 +207,7 @@ def rename_node(node: Node, columns: Sequence[tuple[str, str]]) -> Node:
             kept = [output for output in node.view.outputs if _counts_copies(node, output)]
             outputs = (*_rename_outputs(node.view.outputs, columns), *kept)
             return replace(node, view=replace(node.view, outputs=outputs))
-        case Fold():
+        case Fold() | KeyRecompute():
             return replace(node, outputs=_rename_outputs(node.outputs, columns))
         case Union():
             picked = tuple(tuple(names[at] for at in positions) for names in node.columns)

@@ -16,6 +16,13 @@ from viewkeeper.engine.compile.drafts.fold_draft import fold_aggregate
 from viewkeeper.engine.compile.drafts.generate_draft import generate_rows
 from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over, rename_node
 from viewkeeper.engine.compile.drafts.join_draft import KeyedKind, KeyedSide, join_inner, join_keyed
+from viewkeeper.engine.compile.drafts.recompute_draft import (
+    limit_reads,
+    recompute_limit,
+    recompute_window,
+    sort_below,
+    window_reads,
+)
 from viewkeeper.engine.compile.drafts.row_operations import (
     RowPart,
     compare_bags,
@@ -34,9 +41,12 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanGenerate,
     PlanJoin,
     PlanLeaf,
+    PlanLimit,
     PlanOperator,
     PlanProject,
+    PlanSort,
     PlanUnion,
+    PlanWindow,
     attributes_of,
     split_conjuncts,
 )
@@ -96,6 +106,15 @@ def build_draft(graph: GraphDraft, plan: PlanOperator, needed: Needed) -> CoreDr
             return _build_expand(graph, plan)
         case PlanGenerate():
             return _build_generate(graph, plan, needed)
+        case PlanSort():
+            # Who needs its order has looked at it; without one above it, it means nothing.
+            return build_draft(graph, plan.input, needed)
+        case PlanWindow():
+            below = build_draft(graph, sort_below(plan).input, needed | window_reads(plan))
+            return recompute_window(graph, below, plan, needed)
+        case PlanLimit():
+            below = build_draft(graph, sort_below(plan).input, needed | limit_reads(plan))
+            return recompute_limit(graph, below, plan, needed)
         case _:
             assert_never(plan)
 

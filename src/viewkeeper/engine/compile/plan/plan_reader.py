@@ -31,11 +31,15 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanItem,
     PlanJoin,
     PlanLeaf,
+    PlanLimit,
     PlanLiteral,
     PlanOperation,
     PlanOperator,
     PlanProject,
+    PlanSort,
+    PlanSortKey,
     PlanUnion,
+    PlanWindow,
 )
 from viewkeeper.engine.compile.refusal_reasons import (
     CLOCK,
@@ -53,9 +57,8 @@ MARK = "\x1f"
 """Between a table's number and a column's ordinal, in the names of the columns of a leaf."""
 SKIPPED = frozenset({"exprId", "jvmId", "resultId", "metadata", "qualifier", "class"})
 TRYING = ("TryAdd", "TrySubtract", "TryMultiply", "TryDivide", "TryMod")
-ALIKE = ("Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint", "Sort")
-"""Operators that say where rows are computed, or in which order, not which. An order that means
-something stands below a LIMIT, which is refused, or at the end, where the text is refused."""
+ALIKE = ("Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint")
+"""Operators that say where rows are computed, not which."""
 
 KNOWN_FIELDS: dict[str, frozenset[str]] = {
     "LogicalRDD": frozenset(
@@ -75,6 +78,11 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
     "Generate": frozenset(
         {*("generator", "unrequiredChildIndex", "outer", "qualifier"), "generatorOutput", "child"}
     ),
+    "Window": frozenset({"windowExpressions", "partitionSpec", "orderSpec", "child", "hint"}),
+    "Sort": frozenset({"order", "global", "child", "hint"}),
+    "GlobalLimit": frozenset({"limitExpr", "child"}),
+    "LocalLimit": frozenset({"limitExpr", "child"}),
+    "Offset": frozenset({"offsetExpr", "child"}),
 }
 CONSTANT_LEAVES = frozenset({"OneRowRelation", "LocalRelation", "Range"})
 JOINS = frozenset(
@@ -109,6 +117,11 @@ class _PlanReading:
             "Except": self._read_bag_operation,
             "Expand": self._read_expand,
             "Generate": self._read_generate,
+            "Window": self._read_window,
+            "Sort": self._read_sort,
+            "GlobalLimit": self._read_limit,
+            "LocalLimit": self._read_limit,
+            "Offset": self._read_limit,
         }
 
     def read_operator(self, java: JavaNode) -> PlanOperator:
@@ -201,6 +214,62 @@ class _PlanReading:
         generator = read_expression(fields["generator"], top)
         made = tuple(_attribute_of(each[0]) for each in fields["generatorOutput"])
         return PlanGenerate(below, generator, made, bool(fields["outer"]), _output_of(java), java)
+
+    def _read_window(self, fields: Fields, java: JavaNode) -> PlanWindow:
+        below = self.read_operator(java.child(0))
+        items = _read_items(
+            fields["windowExpressions"], java.part(lambda node: node.windowExpressions())
+        )
+        parts = java.part(lambda node: node.partitionSpec())
+        partition = tuple(
+            read_expression(each, _element(parts, index))
+            for index, each in enumerate(fields["partitionSpec"])
+        )
+        order = _read_order(fields["orderSpec"], java.part(lambda node: node.orderSpec()))
+        return PlanWindow(below, items, partition, order, java)
+
+    def _read_sort(self, fields: Fields, java: JavaNode) -> PlanSort:
+        below = self.read_operator(java.child(0))
+        return PlanSort(below, _read_order(fields["order"], java.part(lambda n: n.order())), java)
+
+    def _read_limit(self, fields: Fields, java: JavaNode) -> PlanOperator:
+        below = self.read_operator(java.child(0))
+        name = "offsetExpr" if _class_of(fields) == "Offset" else "limitExpr"
+        top = java.part(lambda node: getattr(node, name)())
+        number = int(constant_text(read_expression(fields[name], top)) or "0")
+        if name == "offsetExpr":
+            return PlanLimit(below, number, None, java)
+        if isinstance(below, PlanLimit):
+            # A global limit stands on a local one, and both on an offset.
+            limit = number if below.limit is None else min(number, below.limit)
+            return PlanLimit(below.input, below.skipped, limit, java)
+        return PlanLimit(below, 0, number, java)
+
+
+def _read_order(keys: list[list[Fields]], java: JavaNode) -> tuple[PlanSortKey, ...]:
+    return tuple(
+        sort_key_of(read_expression(each, _element(java, index))) for index, each in enumerate(keys)
+    )
+
+
+def sort_key_of(expression: PlanExpression) -> PlanSortKey:
+    """A sort order of Spark's as a sort key."""
+    assert isinstance(expression, PlanOperation)
+    assert expression.kind == "SortOrder"
+    facts = dict(expression.facts)
+    descending = facts["direction"] == "Descending"
+    return PlanSortKey(expression.operands[0], descending, facts["nullOrdering"] == "NullsLast")
+
+
+def constant_text(expression: PlanExpression) -> str | None:
+    """The value of an expression that reads no column, as Spark writes it; None for NULL."""
+    if isinstance(expression, PlanLiteral) and not isinstance(expression.value, bytes):
+        plain = ("integer", "long", "short", "byte", "double", "float", "string")
+        if expression.value is None or expression.type in plain:
+            return expression.value
+    assert not isinstance(expression, Attribute), "a constant reads no column"
+    value = expression.java.get_node().eval(None)
+    return None if value is None else str(value)
 
 
 def _is_constant(operators: list[Fields]) -> bool:

@@ -224,6 +224,58 @@ STRUCT = "StructColumns"
 """The kind of an operation that stands for a struct whose fields are columns of their own."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlanSortKey:
+    """An expression by which rows are sorted."""
+
+    expression: PlanExpression
+    descending: bool
+    nulls_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSort:
+    """The same rows in an order, which only a window or a limit above it can see."""
+
+    input: PlanOperator
+    order: tuple[PlanSortKey, ...]
+    java: JavaNode = field(default=NOWHERE, compare=False)
+
+    @property
+    def output(self) -> tuple[Attribute, ...]:
+        return self.input.output
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimit:
+    """The first rows, or those behind the first, of rows in an order; None is no limit."""
+
+    input: PlanOperator
+    skipped: int
+    limit: int | None
+    java: JavaNode = field(default=NOWHERE, compare=False)
+
+    @property
+    def output(self) -> tuple[Attribute, ...]:
+        return self.input.output
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWindow:
+    """Rows with the values of window functions; `items` are expressions of the kind
+    WindowExpression."""
+
+    input: PlanOperator
+    items: tuple[PlanItem, ...]
+    partition: tuple[PlanExpression, ...]
+    order: tuple[PlanSortKey, ...]
+    java: JavaNode = field(default=NOWHERE, compare=False)
+
+    @property
+    def output(self) -> tuple[Attribute, ...]:
+        return (*self.input.output, *(item.attribute for item in self.items))
+
+
 PlanOperator = (
     PlanLeaf
     | PlanConstant
@@ -235,6 +287,9 @@ PlanOperator = (
     | PlanBagOperation
     | PlanExpand
     | PlanGenerate
+    | PlanSort
+    | PlanLimit
+    | PlanWindow
 )
 
 
