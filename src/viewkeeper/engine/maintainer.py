@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from viewkeeper.engine.batch.missing_value import is_without_value
 from viewkeeper.engine.capture.acknowledgement import Acknowledger
 from viewkeeper.engine.capture.blocked_views import explain_waiting
 from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS
@@ -159,6 +160,8 @@ class Maintainer:
         reached = min([newest, *parents])
         if name not in views or name in self._adapting.pending.waits:
             return self.loader.current is None and reached == newest
+        if is_without_value(views[name].stopped) and self._plans.is_tried(name, newest):
+            return False
         return views[name].ts < reached or self._anchors.is_lost(name)
 
     def maintain_views(
@@ -269,7 +272,7 @@ class Maintainer:
     def _is_able(self, name: str) -> bool:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
         stored = self.store.head.views.get(name)
-        if stored is not None and stored.stopped:
+        if stored is not None and stored.stopped and not is_without_value(stored.stopped):
             return False
         if name in self._troubles.failed:
             return False

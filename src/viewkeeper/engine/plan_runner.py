@@ -20,15 +20,23 @@ from viewkeeper.engine.batch.barrier import barrier_of
 from viewkeeper.engine.batch.barrier_commit import BarrierCrossing
 from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, clashing_views
 from viewkeeper.engine.batch.change_archive import ChangeArchive
+from viewkeeper.engine.batch.missing_value import MissingValues, is_without_value
 from viewkeeper.engine.batch.parent_changes import BatchSpan
 from viewkeeper.engine.batch.staged_run import BatchView, StoredTable
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.errors import BarrierError, GapError, SourceError, ViewkeeperError
+from viewkeeper.errors import (
+    BarrierError,
+    ExpressionError,
+    GapError,
+    SourceError,
+    ViewkeeperError,
+)
 from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
+from viewkeeper.warehouse.store import Store
 
 
 class PlanRunner:
@@ -44,7 +52,6 @@ class PlanRunner:
     ) -> None:
         """`record_gap` says whether what a source has lost is a gap that views get over."""
         self._workspace = workspace
-        self._store = workspace.store
         self._choices = choices
         self._troubles = troubles
         self._record_gap = record_gap
@@ -52,10 +59,15 @@ class PlanRunner:
         self._crossing = BarrierCrossing(workspace, self._batches)
         self._history = ChangeArchive(self._store.root / "history", self._store.confirm_lock)
         self._machines = AlgorithmRunner(workspace, self._batches, lookout, self._history)
+        self._missing = MissingValues(workspace, self._attempt_span)
         self._stopping: Callable[[], bool] = lambda: False
         self.restless: dict[str, ViewkeeperError] = {}
         """Views whose algorithm found no quiet moment."""
         self.batch_seconds = 0.0
+
+    @property
+    def _store(self) -> Store:
+        return self._workspace.store
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Let algorithms that wait for a quiet moment go on until `stopping` says so."""
@@ -101,10 +113,41 @@ class PlanRunner:
         self, targets: Mapping[str, int], newest: int, entries: tuple[LedgerEntry, ...]
     ) -> None:
         """Bring views to their ts, together where they can be, in plans that name these entries."""
-        self._maintain_together(targets, newest, entries)
-        for name, target in targets.items():
+        views = self._store.head.views
+        without = [name for name in targets if is_without_value(views[name].stopped)]
+        together = {name: target for name, target in targets.items() if name not in without}
+        self._maintain_together(together, newest, entries)
+        for name, target in together.items():
             if not self._in_batches(name) and self._store.head.views[name].ts < target:
                 self._step_view(name, target)
+        for name in (*without, *self._missing.met):
+            if name in targets and not self._missing.is_tried(name, targets[name]):
+                self._find_value(name, targets[name])
+        self._missing.met.clear()
+
+    def is_tried(self, name: str, newest: int) -> bool:
+        """Whether a view has no value, and nothing has come since that was found."""
+        return self._missing.is_tried(name, newest)
+
+    def _find_value(self, name: str, target: int) -> None:
+        """Take a view over states in which its query has no value; its trouble if there is none."""
+        at, sources = self._store.head.views[name].ts, {*self._choices[name].view.sources}
+        entries = self._store.ledger.entries_between(at, target)
+        changed = {entry.ts for entry in entries if entry.source in sources}
+        with self._troubles.contain_view_errors(name):
+            error = self._missing.advance_view(name, target, changed.__contains__)
+            if error is not None:
+                self._troubles.report_trouble(error)
+
+    def _attempt_span(self, name: str, until: int, merged: bool) -> ExpressionError | None:
+        """Take one view to a ts, its states apart or merged; the error if it has no value there."""
+        at = self._store.head.views[name].ts
+        plan = BatchPlan(self._store.next_plan, (), {name: (at, until)})
+        self._store.write_plan(plan)
+        error = self._commit_batch(plan, [name], merged).errors.get(name)
+        if error is None or isinstance(error, ExpressionError):
+            return error
+        raise error
 
     def _maintain_together(
         self, targets: Mapping[str, int], newest: int, entries: tuple[LedgerEntry, ...]
@@ -172,13 +215,18 @@ class PlanRunner:
             self.restless[name] = no_quiet_error(choice)
             self._troubles.report_trouble(self.restless[name])
 
-    def _commit_batch(self, plan: BatchPlan, names: Sequence[str]) -> None:
-        """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
+    def _commit_batch(
+        self, plan: BatchPlan, names: Sequence[str], merged: bool = False
+    ) -> BatchOutcome:
+        """Do the work of a plan and commit what could be done; nothing is acknowledged yet.
+
+        States that are `merged` become one.
+        """
         started = time.perf_counter()
         members = [self._batch_view(name) for name in names]
         used = {source for member in members for source in member.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
-        span = BatchSpan(after, until, merged=self._has_inexact_parent(members, after))
+        span = BatchSpan(after, until, merged or self._has_inexact_parent(members, after))
         entries = [e for e in self._store.ledger.entries_between(after, until) if e.source in used]
         ends = {s: p for name in names for s, p in self._store.positions_until(name, until).items()}
         number = self._store.head.record + 1
@@ -188,6 +236,8 @@ class PlanRunner:
         changes = [
             change
             for member in members
+            # One that has no value is tried again, ts by ts.
+            if not isinstance(outcome.errors.get(member.name), ExpressionError)
             for change in outcome.changes_for(
                 member, until, self._store.positions_until(member.name, until), not span.merged
             )
@@ -196,6 +246,7 @@ class PlanRunner:
         self._batches.note_committed(outcome, after, until)
         self._batches.clean_spool()
         self._report_outcome(plan, entries, outcome, started)
+        return outcome
 
     def _cross_barrier(self, plan: BatchPlan, name: str) -> None:
         """Take a view over a barrier: everything up to it becomes one state."""
@@ -210,7 +261,10 @@ class PlanRunner:
         self, plan: BatchPlan, entries: Sequence[LedgerEntry], outcome: BatchOutcome, started: float
     ) -> None:
         for name, error in outcome.errors.items():
-            if isinstance(error, BarrierError):
+            stopped = self._store.head.views[name].stopped
+            if isinstance(error, ExpressionError) and (not stopped or is_without_value(stopped)):
+                self._missing.met[name] = error
+            elif isinstance(error, BarrierError):
                 self._troubles.fail_view(name, error)
             elif not (isinstance(error, GapError) and self._record_gap(error.source, error)):
                 self._troubles.report_trouble(error)
