@@ -10,6 +10,7 @@ Every system call is met at random strides, and every way of journalling has a s
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.campaign
 
 SETTINGS = "history: 1h\n"
 OPTIONS = ((), ("data=writeback",), ("commit=300",), ("data=journal",))
-PASSES = 3
+PASSES = int(os.environ.get("VIEWKEEPER_FAULT_PASSES", "3"))
 
 
 @pytest.fixture(scope="module")
