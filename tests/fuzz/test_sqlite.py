@@ -115,6 +115,23 @@ def test_our_tables_written_to_by_others(path: Path, scratch: Path) -> None:
     fuzz(read, [bytes(pair) for pair in pairs], inputs=200)
 
 
+def test_a_length_that_no_memory_holds_is_an_error_of_the_source(scratch: Path) -> None:
+    """SQLite says that it has no memory, and Python raises a MemoryError."""
+    path = scratch / "copy.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        columns = ", ".join(f"c{number}" for number in range(40))
+        writer.executescript(f"PRAGMA page_size = 512; CREATE TABLE t(a, {columns})")
+    data = bytearray(path.read_bytes())
+    first = int.from_bytes(data[108:110], "big")
+    data[first : first + 5] = b"\x8f\xff\xff\xff\x7f"
+    path.write_bytes(data)
+    source = SqliteSource("shop", path, "me")
+    with pytest.raises(SourceError, match="no memory") as caught:
+        source.describe_table("t")
+    assert "integrity_check" in str(caught.value.hint)
+    source.close()
+
+
 def put_database(folder: Path, data: bytes) -> Path:
     """A database file with these bytes, and nothing beside it."""
     copy = folder / "copy.db"

@@ -123,6 +123,14 @@ class SqliteDatabase:
             yield
         except sqlite3.Error as error:
             raise error_of_code(self.source, self.path, self.busy_seconds, error) from error
+        except MemoryError as error:
+            # What sqlite3 makes of SQLITE_NOMEM; a damaged row may say that it has 4 GB.
+            raise SourceAwayError(
+                self.source,
+                f"SQLite found no memory for what {self.path} holds",
+                hint="run PRAGMA integrity_check there and restore a backup if it is damaged; if "
+                "it is whole, give this process more memory",
+            ) from error
         except _MALFORMED as error:
             raise SourceError(
                 self.source,
