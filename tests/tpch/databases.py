@@ -7,8 +7,9 @@ Each transaction writes its number into the `ledger` of its database; a view ove
 
 from __future__ import annotations
 
+import random
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,17 @@ class TpchDatabases:
         self._postgres.stop()
         self._mariadb.stop()
 
+    def read_table(self, relation: str, columns: Sequence[str]) -> pa.Table:
+        """All rows of a table as they are now, as a program that computes something reads them."""
+        table = BY_RELATION[relation]
+        cursor = self._open[table.source].cursor()
+        cursor.execute(f"SELECT {', '.join(columns)} FROM {table.name}")
+        found = [*zip(*cursor.fetchall(), strict=True)] or [() for _ in columns]
+        self._open[table.source].commit()
+        kinds = dict(table.columns)
+        arrays = [_typed_array(values, kinds[c]) for c, values in zip(columns, found, strict=True)]
+        return pa.table(arrays, names=list(columns))
+
     # -- writing -------------------------------------------------------------------------------
 
     def _fill_table(self, table: TpchTable, rows: pa.Table) -> None:
@@ -153,18 +165,50 @@ class TpchDatabases:
         connection.commit()
 
 
+class KeyList:
+    """Keys of a table, also by their first part: some are picked, come and go at no cost."""
+
+    def __init__(self, keys: Iterable[Row]) -> None:
+        self._keys: list[Row] = []
+        self._places: dict[Row, int] = {}
+        self._by_first: dict[Any, set[Row]] = {}
+        for key in keys:
+            self.add_key(key)
+
+    def add_key(self, key: Row) -> None:
+        self._places[key] = len(self._keys)
+        self._keys.append(key)
+        self._by_first.setdefault(key[0], set()).add(key)
+
+    def remove_key(self, key: Row) -> None:
+        place, last = self._places.pop(key), self._keys.pop()
+        if last != key:
+            self._keys[place], self._places[last] = last, place
+        self._by_first[key[0]].remove(key)
+
+    def pick_key(self, rng: random.Random) -> Row:
+        return self._keys[rng.randrange(len(self._keys))]
+
+    def keys_of(self, first: Any) -> list[Row]:
+        """The keys that begin with a value."""
+        return sorted(self._by_first.get(first, ()))
+
+
 class TableHistory:
     """Every row that was ever committed, with the transactions that brought and took it."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[Row, Row]] = {}
         """What is there now, by relation and key."""
+        self.keys: dict[str, KeyList] = {}
+        """The same keys, of which some can be picked."""
         self.transactions = 0
         self._born: dict[tuple[str, Row], int] = {}
         self._gone: list[tuple[str, Row, int, int]] = []
 
     def add_first(self, table: TpchTable, rows: Sequence[Row]) -> None:
         self.rows[table.relation] = {key_of(table, row): row for row in rows}
+        self.keys[table.relation] = KeyList(self.rows[table.relation])
 
     def begin_transaction(self) -> int:
         self.transactions += 1
@@ -178,9 +222,11 @@ class TableHistory:
             if born < number:
                 self._gone.append((table.relation, rows[key], born, number))
             del rows[key]
+            self.keys[table.relation].remove_key(key)
         if new is not None:
             key = key_of(table, new)
             rows[key] = new
+            self.keys[table.relation].add_key(key)
             self._born[table.relation, key] = number
 
     def as_tables(self, stamps: Mapping[int, int], first: int) -> dict[str, pa.Table]:
@@ -200,6 +246,15 @@ class TableHistory:
             if since < until:
                 found[relation].append((*row, since, until))
         return {relation: _table_of(relation, rows) for relation, rows in found.items()}
+
+
+def _typed_array(values: Sequence[Any], kind: pa.DataType) -> Any:
+    """Values as a driver gives them; SQLite has neither decimals nor dates."""
+    if kind == MONEY and any(isinstance(value, float | int) for value in values[:1]):
+        return pa.array(values, pa.float64()).cast(kind, safe=False)
+    if kind == DAY and any(isinstance(value, str) for value in values[:1]):
+        return pa.array(values, WORD).cast(kind)
+    return pa.array(values, kind)
 
 
 def key_of(table: TpchTable, row: Row) -> Row:

@@ -37,18 +37,20 @@ class RefreshWriter:
         self._rng = rng
         self._next_order = max(key[0] for key in history.rows["sales.orders"]) + 1
 
-    def next_batch(self, orders: int) -> Iterator[Sequence[Change]]:
-        """Transactions that bring and take so many orders, and change every table."""
-        for _ in range(orders):
-            yield self._new_order()
-            yield self._gone_order()
+    def next_batch(self, orders: int, together: int = 1) -> Iterator[Sequence[Change]]:
+        """Transactions that bring and take so many orders, and change every table; `together` says
+        how many orders a transaction brings, or takes."""
+        for first in range(0, orders, together):
+            some = range(min(together, orders - first))
+            yield [change for _ in some for change in self._new_order()]
+            gone = {self._history.keys["sales.orders"].pick_key(self._rng) for _ in some}
+            yield [change for key in sorted(gone) for change in self._gone_order(key)]
         for relation in UPDATED:
             # Two updates of one row in one transaction would name its old values twice.
             yield [self._update(relation)]
 
     def _pick(self, relation: str) -> Row:
-        rows = self._history.rows[relation]
-        return rows[self._rng.choice(list(rows))]
+        return self._history.rows[relation][self._history.keys[relation].pick_key(self._rng)]
 
     def _update(self, relation: str) -> Change:
         old, other, names = self._pick(relation), self._pick(relation), BY_RELATION[relation].names
@@ -72,10 +74,8 @@ class RefreshWriter:
         names, row = BY_RELATION[relation].names, self._pick(relation)
         return tuple(values.get(name, value) for name, value in zip(names, row, strict=True))
 
-    def _gone_order(self) -> list[Change]:
-        order = self._pick("sales.orders")
-        items = [
-            row for key, row in self._history.rows["sales.lineitem"].items() if key[0] == order[0]
-        ]
-        gone: list[Change] = [("sales.lineitem", item, None) for item in items]
-        return [*gone, ("sales.orders", order, None)]
+    def _gone_order(self, key: Row) -> list[Change]:
+        items = self._history.rows["sales.lineitem"]
+        numbers = self._history.keys["sales.lineitem"].keys_of(key[0])
+        gone: list[Change] = [("sales.lineitem", items[number], None) for number in numbers]
+        return [*gone, ("sales.orders", self._history.rows["sales.orders"][key], None)]
