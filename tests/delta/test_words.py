@@ -480,6 +480,13 @@ def test_conditions_of_any_type(spark: SparkSession) -> None:
         judge(spark, product(x=(kind, values), y=(kind, values)), expressions)
 
 
+def test_a_single_value(spark: SparkSession) -> None:
+    for kind, values in ((INT, [None, 0, 7]), (TEXT, ["", "a", None])):
+        x, rows = column("x", kind), column("rows", pa.int64())
+        table = product(x=(kind, values), rows=(pa.int64(), [None, 0, 1, 2]))
+        assert judge(spark, table, [call("single_value", kind, x, rows)]) >= 1
+
+
 def test_every_character_has_sparks_case(spark: SparkSession) -> None:
     """In blocks of 200 characters, each between two others, and with a sigma at its sides."""
     points = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]

@@ -9,7 +9,7 @@ every word (`viewkeeper.view.kernel_words`) with Spark. A row that makes an expr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from viewkeeper.delta.column_values import (
 from viewkeeper.delta.date_words import DATE_WORDS
 from viewkeeper.delta.decimal_values import calculate_decimals
 from viewkeeper.delta.number_words import NUMBER_WORDS
-from viewkeeper.delta.row_errors import known_type
+from viewkeeper.delta.row_errors import known_type, several_rows_error
 from viewkeeper.delta.text_words import TEXT_WORDS
 from viewkeeper.delta.type_casts import CAST_WORDS
 from viewkeeper.errors import ExpressionError
@@ -51,7 +51,22 @@ from viewkeeper.view.expression import (
     columns_of,
 )
 
-_VALUE_WORDS = {**TEXT_WORDS, **DATE_WORDS, **NUMBER_WORDS, **CAST_WORDS}
+
+def _take_single_value(_call: Call, values: Sequence[Values]) -> Values:
+    """The value of rows that a scalar subquery gave, if there are not several."""
+    value, rows = values
+    if pc.any(pc.greater(rows, 1)).as_py():
+        raise several_rows_error()
+    return value
+
+
+_VALUE_WORDS = {
+    **TEXT_WORDS,
+    **DATE_WORDS,
+    **NUMBER_WORDS,
+    **CAST_WORDS,
+    "single_value": _take_single_value,
+}
 _DIVISIONS = ("divide", "remainder")
 
 

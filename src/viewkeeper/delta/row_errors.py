@@ -20,9 +20,11 @@ from viewkeeper.view.expression import (
     type_of,
     walk_expression,
 )
-from viewkeeper.view.kernel_words import DIGITS_MAX
+from viewkeeper.view.kernel_words import DIGITS_MAX, SEVERAL_ROWS
 
-_FAILING = frozenset({"abs", "negate", "remainder", "divide", "round", "cast", "add_months"})
+_FAILING = frozenset(
+    {"abs", "negate", "remainder", "divide", "round", "cast", "add_months", "single_value"}
+)
 
 
 def can_fail(expression: Expression) -> bool:
@@ -63,4 +65,12 @@ def division_error() -> ExpressionError:
     return ExpressionError(
         "an expression of the view failed: division by zero",
         hint="it is an error, as in Spark's ANSI mode; divide by NULLIF(x, 0) to get NULL",
+    )
+
+
+def several_rows_error() -> ExpressionError:
+    """A scalar subquery has more than one row."""
+    return ExpressionError(
+        f"an expression of the view failed: {SEVERAL_ROWS}",
+        hint="it is an error, as in Spark; aggregate in the subquery, as by max()",
     )

@@ -240,6 +240,12 @@ class Core:
     view: ViewDefinition
     copies: Column | None = None
     """An output that says how often each row counts; it is not a column of the node."""
+    scalars: tuple[int, ...] = ()
+    """The places that have exactly one row at every ts: values of uncorrelated scalar subqueries.
+    There is then one more place, the first: the side that they are compared with."""
+    stored: bool = False
+    """Whether the node has a table: it is the side of scalars, which is read whole when one of
+    them changes."""
 
     @property
     def inputs(self) -> tuple[Relation, ...]:

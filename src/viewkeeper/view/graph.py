@@ -104,14 +104,15 @@ def needs_spark(view: ViewDefinition) -> bool:
 EXTREMES = ("min", "max", "min_by", "max_by")
 """Calls for which a group that loses its extreme is asked of the fold's input."""
 GROUPS = "a group's sums before a batch are needed to know those after it"
+SIDE = "all of it is compared again when the value of a subquery changes"
 
 
 def stored_nodes(graph: Graph) -> dict[int, str]:
     """The nodes below the root that have a table, each with the reason.
 
-    Folds have one. Any other node is computed for the keys that others ask for, in tasks and in
-    the driver, in the middle of a batch. There is no Spark SQL there, so a node that needs it is
-    stored if somebody asks for its rows.
+    Folds have one, and sides of scalar subqueries. Any other node is computed for the keys that
+    others ask for, in tasks and in the driver, in the middle of a batch. There is no Spark SQL
+    there, so a node that needs it is stored if somebody asks for its rows.
     """
     stored: dict[int, str] = {}
     asked: set[int] = set()
@@ -119,6 +120,8 @@ def stored_nodes(graph: Graph) -> dict[int, str]:
         answers = node.number in asked
         if isinstance(node, Fold):
             stored[node.number] = GROUPS
+        elif isinstance(node, Core) and node.stored:
+            stored[node.number] = SIDE
         elif answers and (text := text_for_spark(node)) is not None:
             stored[node.number] = f"others ask for its rows, and only Spark evaluates {text}"
         if _asks_inputs(node, answers and node.number not in stored):

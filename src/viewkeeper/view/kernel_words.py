@@ -10,6 +10,7 @@ the same name.
     in(value, option, ...)                    like(text, pattern, escape); the escape may be missing
     cast(value)                               its target is the type of the call
     remainder(a, b)  divide(a, b)  negate(a)  the operators %, / and -
+    single_value(value, rows)                 the value; an error if there are several rows
 
 Instants are read in UTC, the time zone of every session.
 """
@@ -55,6 +56,8 @@ SIGN_DIGITS_MAX = 34
 """Spark rounds a decimal to so many digits when it changes its sign or cuts its fraction off."""
 QUOTIENT_DIGITS_MAX = 39
 """Spark fails to find a remainder if the whole quotient has more digits."""
+SEVERAL_ROWS = "a scalar subquery gave more than one row"
+"""What is said where a subquery that must have one value has several rows."""
 OPTIONS_MAX = 10
 """From here on Spark looks options up in a hash table, which tells the zeros of floats apart."""
 
@@ -109,6 +112,10 @@ def _fits_case(call: Call, kinds: Types) -> bool:
     if paired < 2 or not _all_are(kinds[:paired:2], BOOLEAN):
         return False
     return _all_are([*kinds[1:paired:2], *kinds[paired:]], call.type)
+
+
+def _fits_single_value(call: Call, kinds: Types) -> bool:
+    return len(kinds) == 2 and kinds[0] == call.type and kinds[1] == pa.int64()
 
 
 def _fits_in(call: Call, kinds: Types) -> bool:
@@ -352,6 +359,7 @@ _FITS: dict[str, Fits] = {
     "remainder": _fits_remainder,
     "divide": _fits_divide,
     "cast": _fits_cast,
+    "single_value": _fits_single_value,
 }
 WORDS = frozenset(_FITS)
 
@@ -380,6 +388,9 @@ def call_sql(call: Call, arguments: Sequence[str], kind: str) -> str:
             return f"({arguments[0]} / {arguments[1]})"
         case "negate":
             return f"(- {arguments[0]})"
+        case "single_value":
+            value, rows = arguments
+            return f"CASE WHEN {rows} > 1 THEN raise_error('{SEVERAL_ROWS}') ELSE {value} END"
         case name:
             return f"{name}({', '.join(arguments)})"
 

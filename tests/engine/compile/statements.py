@@ -160,6 +160,58 @@ ACCEPTED: dict[str, str] = {
     "scalar coalesce": "select id, coalesce((select sum(q) from b where b.k = a.k and b.g = a.g),"
     " 0) n from a",
     "lateral join": "select a.id, t.m from a, lateral (select max(y) m from b where b.k = a.k) t",
+    # -- scalar subqueries without correlation
+    "scalar": "select id, x / (select sum(x) from a) share from a",
+    "scalar in where": "select id from a where p > (select avg(p) from a) and k > 0",
+    "scalar of two": "select id from a"
+    " where p > (select avg(q) from b) and k < (select max(y) from b)",
+    "scalar twice": "select id, p / (select max(q) from b) r from a"
+    " where p < (select max(q) from b)",
+    "scalar in having": "select g, sum(p) v from a group by g"
+    " having sum(p) > (select sum(p) / 4 from a)",
+    "scalar over groups": "select g, sum(p) / (select sum(p) from a) share from a group by g",
+    "scalar in a call": "select g, sum(p * (select max(y) from b)) v from a group by g",
+    "scalar in a group": "select p > (select avg(p) from a) large, count(*) n from a group by 1",
+    "scalar in case": "select id, case when k > (select min(y) from b) then (select max(y) from b)"
+    " end v from a",
+    "scalar nested": "select id from a where p > (select avg(q) from b"
+    " where q < (select max(p) from a))",
+    "scalar in a subquery": "select id from a where k in (select k from b"
+    " where q > (select avg(q) from b))",
+    "scalar of a scalar in": "select id from a where (select max(k) from b) in (select k from e)",
+    "scalars alone": "select (select count(*) from a) n, (select max(y) from b) m",
+    "scalar of nothing": "select id, (select y from b where b.id = -1) y from a",
+    "scalar with having": "select id, (select count(*) from b having count(*) > 1000) n from a",
+    "scalar over a join": "select a.id, b.y from a join b on a.k = b.k"
+    " where a.p > (select avg(p) from a)",
+    "scalar in on": "select a.id, b.y from a left join b on a.k = b.k"
+    " and b.q > (select avg(q) from b)",
+    "scalar in on of both": "select a.id, b.y from a left join b on a.k = b.k"
+    " and a.p + b.q > (select avg(q) from b)",
+    "scalar in inner on": "select a.id, b.y from a join b on a.k = b.k"
+    " and a.p > (select avg(q) from b)",
+    "scalar in a union": "select k from a where p > (select avg(p) from a)"
+    " union all select k from b where q > (select avg(q) from b)",
+    "scalar over a union": "select u.k from (select k, p v from a union all select k, q from b) u"
+    " where u.v > (select avg(p) from a)",
+    "scalar of distinct": "select id from a where k = (select distinct 1 from b)",
+    "scalar without from": "select id, (select 7) n from a where k < (select 3)",
+    "scalar, spark's words": "select id, lpad(s, (select max(y) from b), '*') w from a",
+    "exists alone": "select id from a where exists (select 1 from b where y > 3)",
+    "not exists alone": "select id from a where not exists (select 1 from b where y > 100)",
+    "exists alone, selected": "select id, exists (select 1 from b where y > 3) f from a",
+    "scalar of a row": "select b.id, (select name from c where c.k = b.k) n from b",
+    "scalar of one row": "select a.id, (select b.y from b where b.id = a.id and b.y > 0) n from a",
+    "scalar, count bug, having": "select id, (select count(*) from b where b.k = a.k"
+    " having count(*) > 1) n from a",
+    "scalar by order": "select id, (select max(y) from b where b.k < a.k) n from a",
+    "scalars of scalars": "select id, (select count(*) from b where b.k = a.k"
+    " and b.q > (select avg(q) from b)) n from a",
+    "not in": "select id from a where k not in (select k from b where y > 2)",
+    "not in what is never null": "select id from a where k not in (select k from c)",
+    "not in nothing": "select id from a where k not in (select k from b where y > 1000)",
+    "in and not in": "select id from a where k in (select k from b) and g not in (select y from e)",
+    "in both columns": "select id from a where (k, g) in (select k, g from b)",
     # -- sets
     "union": "select k, s from a union select k, s from b",
     "union all": "select k, p v from a union all select y, q from b",
@@ -339,6 +391,23 @@ ACCEPTED: dict[str, str] = {
 
 
 REFUSED: dict[str, tuple[str, str]] = {
+    "not in two columns": (
+        "select id from a where (k, g) not in (select k, g from b)",
+        "NOT IN (SELECT ...) over columns that may be NULL",
+    ),
+    "not in, selected": (
+        "select id, k not in (select k from b) f from a",
+        "NOT IN (SELECT ...) over columns that may be NULL",
+    ),
+    "scalar in a full on": (
+        "select a.id, b.y from a full join b on a.k = b.k and a.p > (select max(q) from b)",
+        "a scalar subquery in the ON of such a join",
+    ),
+    "scalar of rows by order": (
+        "select id, (select y from b where b.k < a.k) n from a",
+        "a correlated scalar subquery that is no aggregate",
+    ),
+    "all": ("select id from a where k > all (select k from b)", "ALL"),
     "spark over both": (
         "select a.id, b.y from a left join b on a.k = b.k and levenshtein(a.s, b.s) < 2",
         "a condition over both sides of an outer join",
@@ -368,23 +437,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "a column of type array<string>",
     ),
     "a lambda": ("select id, explode(transform(array(k), x -> x + 1)) e from a", "higher-order"),
-    "scalar": ("select id, x / (select sum(x) from a) share from a", "compared with every row"),
-    "exists alone": (
-        "select id from a where exists (select 1 from b where y > 3)",
-        "compared with every row",
-    ),
-    "scalar of a row": (
-        "select b.id, (select name from c where c.k = b.k) n from b",
-        "compared with every row",
-    ),
-    "not in": (
-        "select id from a where k not in (select k from b where y > 2)",
-        "NOT IN (SELECT ...) over columns that may be NULL",
-    ),
-    "not in select list": (
-        "select id, k not in (select k from b) f from a",
-        "NOT IN (SELECT ...) over columns that may be NULL",
-    ),
     "left without equality": (
         "select a.id, b.y from a left join b on a.k < b.k",
         "an outer join without an equality",

@@ -20,7 +20,7 @@ from viewkeeper.engine.compile.query_compiler import QueryCompiler, compile_quer
 from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.engine.spark.completed_order import complete_frame
 from viewkeeper.engine.spark.spark_session import child_session
-from viewkeeper.errors import DefinitionError, UnsupportedError
+from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Core, Fold, Graph
 from viewkeeper.view.graph_json import decode_graph, encode_graph
 from viewkeeper.view.graph_sql import node_query
@@ -99,21 +99,12 @@ def test_a_graph_shows_what_the_text_shows(
     assert not list(differences(filled, text, made))
 
 
-@pytest.mark.parametrize("number", sorted(tpch_statements.QUERIES.keys() - tpch_statements.REFUSED))
+@pytest.mark.parametrize("number", sorted(tpch_statements.QUERIES))
 def test_queries_of_tpch(number: int, compiler: QueryCompiler, business: SparkSession) -> None:
     text = tpch_statements.over_places(tpch_statements.QUERIES[number])
     graph = compiler.compile_text(text, tpch_statements.TPCH_TABLES)
     made = graph_text(graph, tpch_statements.TPCH_TABLES)
     assert not list(differences(business, text, made))
-
-
-@pytest.mark.parametrize("number", sorted(tpch_statements.REFUSED))
-def test_queries_of_tpch_that_compare_with_a_whole_table(
-    number: int, compiler: QueryCompiler
-) -> None:
-    text = tpch_statements.over_places(tpch_statements.QUERIES[number])
-    with pytest.raises(UnsupportedError, match="a subquery that is compared with every row"):
-        compiler.compile_text(text, tpch_statements.TPCH_TABLES)
 
 
 @pytest.mark.parametrize("name", statements.REFUSED)

@@ -63,12 +63,13 @@ class BatchOutcome:
     """What a batch brought for each view that could do it, and why the others could not.
 
     `files` has the new files of every table, those of folds too; `waiting` are views that read one
-    that could not.
+    that could not; `merged` are views for which all of the batch is one state.
     """
 
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
+    merged: set[str] = field(default_factory=set)
     written_rows: dict[str, pa.Table] = field(default_factory=dict)
     lookups: Counter[str] = field(default_factory=Counter)
     asked_rows: Counter[str] = field(default_factory=Counter)
@@ -90,6 +91,7 @@ class BatchOutcome:
             return []
         if error is not None:
             return [Stop(member.name, str(error))]
+        exact = exact and member.name not in self.merged
         return [
             Advance(name, until, positions, self.files.get(name, ()), exact=exact)
             for name in member.tables
@@ -339,6 +341,7 @@ class BatchRunner:
                 self._connections.note_error(error)
         outcome.errors |= found.errors
         outcome.waiting |= found.waiting
+        outcome.merged |= found.merged
         outcome.lookups.update(found.lookups)
         outcome.asked_rows.update(found.asked_rows)
         failed = outcome.errors.keys() | outcome.waiting

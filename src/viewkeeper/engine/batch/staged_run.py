@@ -42,6 +42,12 @@ from viewkeeper.errors import (
 from viewkeeper.stages.fold import advance_fold, combine_partials, pre_aggregate
 from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.stages.key_recompute import advance_recompute, touched_keys
+from viewkeeper.stages.scalar_side import (
+    ScalarChanges,
+    SideChanges,
+    compare_side,
+    is_comparable,
+)
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Lookup
 from viewkeeper.view.definition import (
@@ -54,6 +60,7 @@ from viewkeeper.view.definition import (
     Generate,
     KeyRecompute,
     Node,
+    Place,
     Relation,
     Union,
     ViewDefinition,
@@ -126,6 +133,11 @@ class Stage:
         return self.node.view if isinstance(self.node, Core) else None
 
     @property
+    def is_computed(self) -> bool:
+        """Whether the driver computes it from the changes of its inputs, without a sweep."""
+        return self.swept is None or (isinstance(self.node, Core) and is_comparable(self.node))
+
+    @property
     def table(self) -> StoredTable | None:
         return self.member.tables.get(self.name)
 
@@ -142,6 +154,8 @@ class StagedResult:
     written_rows: dict[str, pa.Table] = field(default_factory=dict)
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
+    merged: set[str] = field(default_factory=set)
+    """Views for which all of the batch is one state: it would have had too many rows."""
     lookups: Counter[str] = field(default_factory=Counter)
     asked_rows: Counter[str] = field(default_factory=Counter)
     """Per view, the rows that the sources gave."""
@@ -175,7 +189,7 @@ class StagedRun:
         while waiting:
             ready = [stage for stage in waiting if self._is_ready(stage)]
             assert ready, f"{waiting[0].name} waits for what nobody computes"
-            computed = [stage for stage in ready if stage.swept is None]
+            computed = [stage for stage in ready if stage.is_computed]
             if computed:
                 for stage in computed:
                     with self._contain_errors(stage):
@@ -184,6 +198,7 @@ class StagedRun:
                 self._sweep_stages(ready)
             done = {stage.name for stage in (computed or ready)}
             self._note_waiting(waiting)
+            self._note_merged(waiting)
             failed = self.result.errors.keys() | self.result.waiting
             waiting = [s for s in waiting if s.name not in done and s.member.name not in failed]
         return self.result
@@ -198,6 +213,13 @@ class StagedRun:
             parents = {relation.table for relation in stage.reads}
             if parents & failed and stage.member.name not in failed:
                 self.result.waiting.add(stage.member.name)
+
+    def _note_merged(self, stages: Iterable[Stage]) -> None:
+        """Views that read one for which the batch is one state have no more states than that."""
+        for stage in stages:
+            parents = {relation.table for relation in stage.reads}
+            if parents & self.result.merged:
+                self.result.merged.add(stage.member.name)
 
     @contextmanager
     def _contain_errors(self, stage: Stage) -> Iterator[None]:
@@ -303,8 +325,13 @@ class StagedRun:
                 self._keep_rows(stage, self._recomputed_rows(stage, node))
             case Constant():
                 self._keep_rows(stage, empty_delta(node.fields))
-            case Core() | None:
-                raise AssertionError("a core is swept")
+            case Core():
+                compared = self._compare_side(stage, node)
+                if compared.merged:
+                    self.result.merged.add(stage.member.name)
+                self._keep_rows(stage, _add_rows(stage, [compared.rows]))
+            case None:
+                raise AssertionError("a plain view is swept")
             case _:
                 assert_never(node)
 
@@ -348,6 +375,29 @@ class StagedRun:
         self.result.lookups.update(tally.lookups)
         self.result.asked_rows[stage.member.name] += tally.rows
         return advance_recompute(node, delta, matching_rows(found, keys))
+
+    def _compare_side(self, stage: Stage, core: Core) -> SideChanges:
+        """What changes in a core over a side and the values of scalar subqueries."""
+        side, *scalars = core.view.places
+        tally = LookupTally()
+        with open_lookups(self._batch_with({}), tally) as ask:
+
+            def read_whole(place: Place) -> pa.Table:
+                lookup = Lookup(0, place.relation, place.columns, (), (), None)
+                return self._batch.own.rows_before(lookup, BatchChanges(self._known), ask)
+
+            made = compare_side(
+                core,
+                lambda: read_whole(side),
+                self._rows_of(side.relation),
+                [
+                    ScalarChanges(place, read_whole(place), self._rows_of(place.relation))
+                    for place in scalars
+                ],
+            )
+        self.result.lookups.update(tally.lookups)
+        self.result.asked_rows[stage.member.name] += tally.rows
+        return made
 
     # -- what stages leave ---------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class QueryCompiler:
 
     def compile_text(self, text: str, tables: Sequence[QueryTable]) -> Graph:
         """The graph of a query over these tables."""
-        with self._spark.activate(), ExitStack() as stack, definition_errors():
+        with self._spark.activate(), ExitStack() as stack, definition_errors(text):
             self._spark.set_tables([table.schema for table in tables])
             called = check_calls(self._spark.parse_text(text), text)
             analyzed = self._analyze_text(text)
@@ -68,7 +68,9 @@ class QueryCompiler:
                 stack.enter_context(timeless.locate_errors())
             plan = self._spark.rules.rewrite_plan(complete_order(self._spark.session, analyzed))
             self._check_integrity(analyzed, plan)
-            operators = place_clock(read_plan(plan, self._evaluate_constant), clock)
+            rewrite = self._spark.rules.rewrite_plan
+            read = read_plan(plan, self._evaluate_constant, rewrite)
+            operators = place_clock(read, clock)
             translator = Translator(self._spark.session, self._spark.classes_of(called))
             return build_graph(GraphDraft(tables, translator), operators, names)
 
@@ -125,8 +127,11 @@ _POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _FRAME = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+.*$", re.DOTALL)
 
 
+_QUANTIFIED = re.compile(r"(ALL|ANY|SOME)\s*$", re.IGNORECASE)
+
+
 @contextmanager
-def definition_errors() -> Iterator[None]:
+def definition_errors(query: str) -> Iterator[None]:
     """What Spark says about a query that it cannot read or resolve, as our error."""
     from pyspark.errors import AnalysisException
 
@@ -135,8 +140,20 @@ def definition_errors() -> Iterator[None]:
     except AnalysisException as error:
         text = str(error)
         found = _POSITION.search(text)
+        line, column = (int(found[1]), int(found[2]) + 1) if found else (None, None)
+        if line is not None and column is not None:
+            _refuse_quantified(query, line, column)
+        message = _FRAME.sub("", text.strip().partition("\n")[0])
+        raise DefinitionError(message, line=line, column=column) from error
+
+
+def _refuse_quantified(query: str, line: int, column: int) -> None:
+    """Say what to write for `x > ALL (SELECT ...)`, which Spark SQL does not have."""
+    before = "\n".join([*query.split("\n")[: line - 1], query.split("\n")[line - 1][: column - 1]])
+    if found := _QUANTIFIED.search(before):
         raise DefinitionError(
-            _FRAME.sub("", text.strip().partition("\n")[0]),
-            line=int(found[1]) if found else None,
-            column=int(found[2]) + 1 if found else None,
-        ) from error
+            f"Spark SQL has no comparison with {found[1].upper()} (SELECT ...)",
+            line=line,
+            column=column,
+            hint="compare with (SELECT max(...)) or (SELECT min(...)), or write IN or NOT EXISTS",
+        ) from None

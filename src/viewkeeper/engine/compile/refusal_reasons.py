@@ -26,8 +26,8 @@ OPERATORS: dict[str, tuple[str, str | None]] = {
 }
 EXPRESSIONS: dict[str, tuple[str, str | None]] = {
     "ScalarSubquery": (
-        "a subquery that is compared with every row",
-        "join with the subquery, or make it a view and compare when reading",
+        "a correlated scalar subquery of this form",
+        "correlate by equalities, or write it as a join",
     ),
     "Exists": ("this EXISTS", "write it as a join"),
     "InSubquery": ("this IN (SELECT ...)", "write it as a join"),

@@ -56,7 +56,7 @@ from viewkeeper.view.definition import (
     relation_of_node,
 )
 from viewkeeper.view.expression import type_of
-from viewkeeper.view.graph import needs_spark
+from viewkeeper.view.graph import needs_spark, stored_nodes
 from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 from viewkeeper.warehouse.rows.row_sums import sum_rows
 
@@ -116,6 +116,7 @@ class InlineLoad:
             rows = self._join_places(view)
             return None if rows is None else {view.name: self._own_table(rows, hidden)}
         tables: dict[str, ComputedTable] = {}
+        stored = stored_nodes(graph)
         for node in graph.nodes:
             relation = relation_of_node(node.number, view.name)
             is_root = node is graph.root
@@ -130,6 +131,9 @@ class InlineLoad:
                 rows = found
                 if is_root:
                     tables[name] = self._own_table(rows, hidden)
+                elif node.number in stored:
+                    schema = pa.schema([(field.name, field.type) for field in node.fields])
+                    tables[name] = _counted_table(rows, schema, ())
             shown = [field.name for field in node.fields]
             self._known[relation] = self._changes_of(rows.select([*shown, COUNT]))
         return tables
@@ -137,8 +141,7 @@ class InlineLoad:
     def _own_table(self, rows: pa.Table, hidden: tuple[str, ...]) -> ComputedTable:
         schema = self._view.schema
         assert schema is not None, "the kernel knows its types"
-        kept = pa.schema([*schema, (COUNT, pa.int64())])
-        return ComputedTable(schema, sum_rows(rows.select(kept.names).cast(kept)), hidden)
+        return _counted_table(rows, schema, hidden)
 
     def _fold_table(self, fold: Fold) -> ComputedTable:
         schema, hidden = stored_schema_of(fold)
@@ -198,6 +201,11 @@ class InlineLoad:
         """Signed rows as the changes of the load's ts, without those that cancel out."""
         stamps = pa.array(np.full(rows.num_rows, self._ts, np.int64))
         return changes_of_rows(Kernel().consolidate(rows.append_column(TS, stamps)))
+
+
+def _counted_table(rows: pa.Table, schema: pa.Schema, hidden: tuple[str, ...]) -> ComputedTable:
+    kept = pa.schema([*schema, (COUNT, pa.int64())])
+    return ComputedTable(schema, sum_rows(rows.select(kept.names).cast(kept)), hidden)
 
 
 def _kind_of(output: Output) -> pa.DataType:

@@ -12,7 +12,7 @@ stored if it is. Its cores are explained as a plain view is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from viewkeeper.engine.connections.open_sources import Connections
@@ -24,6 +24,7 @@ from viewkeeper.sources.kinds import can_merge_commits, index_quote_of, is_clock
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.stages.fold_calls import text_of_call
 from viewkeeper.stages.key_recompute import ROWS_MAX
+from viewkeeper.stages.scalar_side import SHOWN_ROWS_MAX, shows_scalars
 from viewkeeper.stages.window_calls import text_of_window_call
 from viewkeeper.view.definition import (
     Constant,
@@ -297,7 +298,8 @@ def _explain_node(
     stored = "it is the view" if is_root else stored_nodes(graph).get(node.number)
     match node:
         case Core():
-            return _explain_core(node.view, name, reads, stored, connections)
+            made = _explain_core(node.view, name, reads, stored, connections)
+            return replace(made, does=(*made.does, *_explain_scalars(node)))
         case Fold():
             groups = ", ".join(field.name for field in node.groups) or "all rows"
             calls = [f"{call.name} = {text_of_call(call)}" for call in node.calls]
@@ -341,6 +343,19 @@ def _sort_key_text(key: SortKey) -> str:
     direction = " DESC" if key.descending else ""
     nulls = "" if key.nulls_last == key.descending else " NULLS LAST" if key.nulls_last else ""
     return f"{key.column}{direction}{nulls}"
+
+
+def _explain_scalars(core: Core) -> list[str]:
+    """What the values of scalar subqueries mean for the rows beside them."""
+    if not core.scalars:
+        return []
+    many = f"{SHOWN_ROWS_MAX:,}"
+    if shows_scalars(core):
+        return [
+            "every row shows a value of a subquery, and is another one whenever that changes;"
+            f" a batch that would change more than {many} rows so is one state, as of its last ts"
+        ]
+    return ["all rows are compared again whenever the value of a subquery changes"]
 
 
 def _explain_core(

@@ -2,5 +2,6 @@
 
 `operator_graph` walks the operators; joins, filters and projections grow a `core_draft`, joined by
 `join_draft` with what `lifted_conditions` moves out of an ON. `fold_draft` and `fold_source` make
-folds, `row_operations` everything else. `graph_draft` holds the nodes that are finished.
+folds, `scalar_draft` values of scalar subqueries, `single_row_join` joins that count rows,
+`row_operations` everything else. `graph_draft` holds the nodes that are finished.
 """

@@ -81,6 +81,8 @@ class CoreDraft:
     places: tuple[DraftPlace, ...]
     conditions: tuple[PlanExpression, ...]
     shown: Mapping[int, PlanExpression]
+    scalars: tuple[int, ...] = ()
+    """The places with one row each that stand beside the first one."""
 
     def place_of(self, column: int) -> int | None:
         """The place whose relation has the column."""
@@ -174,7 +176,7 @@ def finish_core(
         query="",
         text="",
     )
-    return Core(number, view)
+    return Core(number, view, scalars=draft.scalars)
 
 
 def _equality_of(draft: CoreDraft, condition: PlanExpression, columns: Columns) -> Equality | None:

@@ -30,6 +30,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanLiteral,
     PlanOperation,
     attributes_of,
+    replace_parts,
     walk_plan,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse
@@ -97,7 +98,7 @@ def _recompute_aggregate(graph: GraphDraft, below: CoreDraft, plan: PlanAggregat
     shown = {attribute.id: group for group, attribute in keys.items()}
     draft = DraftRecompute(tuple(groups), (), (), shown, calls, is_grouped=True)
     made = add_recompute(graph, below, draft)
-    items = {item.attribute.id: _replace_parts(item.expression, parts) for item in plan.items}
+    items = {item.attribute.id: replace_parts(item.expression, parts) for item in plan.items}
     return replace(made, shown=items)
 
 
@@ -170,7 +171,7 @@ def _show_items(
     fields: dict[int, Field] = {}
     shown: dict[int, PlanExpression] = {}
     for item in plan.items:
-        expression = _replace_parts(item.expression, keys)
+        expression = replace_parts(item.expression, keys)
         made = graph.translator.translate_in_kernel(expression, columns)
         if made is None:
             shown[item.attribute.id] = expression
@@ -192,18 +193,3 @@ def _show_items(
     read = {key: Field(names[field.name], field.type) for key, field in fields.items()}
     draft = draft_over(relation, read)
     return replace(draft, shown={**draft.shown, **shown})
-
-
-def _replace_parts(
-    expression: PlanExpression, parts: Mapping[PlanExpression, Attribute]
-) -> PlanExpression:
-    if expression in parts:
-        return parts[expression]
-    if not isinstance(expression, PlanOperation):
-        return expression
-    operands = tuple(_replace_parts(each, parts) for each in expression.operands)
-    call = expression.call
-    if call is not None:
-        spelled = tuple(_replace_parts(each, parts) for each in call.operands)
-        call = replace(call, operands=spelled)
-    return replace(expression, operands=operands, call=call)

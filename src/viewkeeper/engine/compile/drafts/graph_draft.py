@@ -56,6 +56,8 @@ class GraphDraft:
         self.tables = tables
         self.translator = translator
         self.nodes: list[Node] = []
+        self.scalars: dict[int, CoreDraft] = {}
+        """The values of scalar subqueries that are there, by the ids of their columns."""
         self._numbers = count(1)
         self._keys = count(1)
         self._unique: dict[Relation, set[frozenset[str]]] = {}

@@ -128,7 +128,7 @@ def _make_inner(draft: CoreDraft, index: int) -> CoreDraft:
 def join_keyed(graph: GraphDraft, left: CoreDraft, right: CoreDraft, side: KeyedSide) -> CoreDraft:
     """The left side with the right one as a keyed place."""
     _check_apart(left, right)
-    conjuncts = [_drop_null_test(left, right, each) for each in side.conjuncts]
+    conjuncts = [drop_null_test(left, right, each) for each in side.conjuncts]
     left, right, conjuncts = _compute_keys(graph, left, right, conjuncts)
     left, right, conjuncts = lift_conditions(graph, left, right, conjuncts)
     right = _as_one_place(graph, right, side, conjuncts)
@@ -162,7 +162,7 @@ def _compute_keys(
     if any(_plain_pair(left, right, each) for each in conjuncts):
         return left, right, conjuncts
     for number, conjunct in enumerate(conjuncts):
-        sides = _sides_of(left, right, conjunct)
+        sides = sides_of_equality(left, right, conjunct)
         if sides is None:
             continue
         one, other = sides
@@ -185,7 +185,7 @@ def _with_column(
     return graph.seal_draft(draft, sorted(draft.shown), {column.id: computed}), column
 
 
-def _sides_of(
+def sides_of_equality(
     left: CoreDraft, right: CoreDraft, conjunct: PlanExpression
 ) -> tuple[PlanExpression, PlanExpression] | None:
     """The operands of an equality between the two sides, the left one first."""
@@ -199,7 +199,7 @@ def _sides_of(
 
 
 def _plain_pair(left: CoreDraft, right: CoreDraft, conjunct: PlanExpression) -> bool:
-    sides = _sides_of(left, right, conjunct)
+    sides = sides_of_equality(left, right, conjunct)
     if sides is None:
         return False
     columns = (left.compute_column(sides[0]), right.compute_column(sides[1]))
@@ -211,9 +211,9 @@ def _is_column(draft: CoreDraft, expression: PlanExpression) -> bool:
     return isinstance(expression, Attribute) and draft.place_of(expression.id) is not None
 
 
-def _drop_null_test(left: CoreDraft, right: CoreDraft, conjunct: PlanExpression) -> PlanExpression:
+def drop_null_test(left: CoreDraft, right: CoreDraft, conjunct: PlanExpression) -> PlanExpression:
     """`a = b OR (a = b) IS NULL`, as NOT IN has it, is `a = b` where neither can be NULL."""
-    equality = _null_aware_equality(conjunct)
+    equality = null_aware_equality(conjunct)
     if equality is None:
         return conjunct
     for operand in equality.operands:
@@ -226,7 +226,7 @@ def _drop_null_test(left: CoreDraft, right: CoreDraft, conjunct: PlanExpression)
     return equality
 
 
-def _null_aware_equality(conjunct: PlanExpression) -> PlanOperation | None:
+def null_aware_equality(conjunct: PlanExpression) -> PlanOperation | None:
     if not isinstance(conjunct, PlanOperation) or conjunct.kind != "Or":
         return None
     for equality, test in (conjunct.operands, conjunct.operands[::-1]):
@@ -307,7 +307,7 @@ def _is_null_safe(conjunct: PlanExpression) -> bool:
 
 
 def _without_equality(side: KeyedSide) -> UnsupportedError:
-    if any(_null_aware_equality(each) is not None for each in side.conjuncts):
+    if any(null_aware_equality(each) is not None for each in side.conjuncts):
         return refuse(
             "NOT IN (SELECT ...) over columns that may be NULL",
             "write NOT EXISTS (SELECT ... WHERE inner = outer), or declare both columns NOT NULL",

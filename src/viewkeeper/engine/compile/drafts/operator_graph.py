@@ -30,10 +30,17 @@ from viewkeeper.engine.compile.drafts.row_operations import (
     join_full,
     unite_parts,
 )
+from viewkeeper.engine.compile.drafts.scalar_draft import build_scalar, seal_beside, stand_beside
+from viewkeeper.engine.compile.drafts.single_row_join import (
+    is_null_aware,
+    join_null_aware,
+    join_single,
+)
 from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     PlanAggregate,
     PlanBagOperation,
+    PlanBeside,
     PlanConstant,
     PlanExpand,
     PlanExpression,
@@ -44,6 +51,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanLimit,
     PlanOperator,
     PlanProject,
+    PlanScalar,
     PlanSort,
     PlanUnion,
     PlanWindow,
@@ -54,6 +62,7 @@ from viewkeeper.view.definition import Constant, Field, Graph
 
 KEYED: Mapping[str, KeyedKind] = {
     "LeftOuter": "left",
+    "LeftSingle": "left",
     "RightOuter": "left",
     "LeftSemi": "semi",
     "LeftAnti": "anti",
@@ -115,6 +124,10 @@ def build_draft(graph: GraphDraft, plan: PlanOperator, needed: Needed) -> CoreDr
         case PlanLimit():
             below = build_draft(graph, sort_below(plan).input, needed | limit_reads(plan))
             return recompute_limit(graph, below, plan, needed)
+        case PlanScalar():
+            return build_scalar(graph, plan, build_draft)
+        case PlanBeside():
+            return _build_beside(graph, plan, needed)
         case _:
             assert_never(plan)
 
@@ -155,17 +168,33 @@ def _build_aggregate(graph: GraphDraft, plan: PlanAggregate, needed: Needed) -> 
 def _build_join(graph: GraphDraft, plan: PlanJoin, needed: Needed) -> CoreDraft:
     conjuncts = split_conjuncts(plan.condition)
     read = needed | frozenset(key for each in conjuncts for key in attributes_of(each))
-    left = build_draft(graph, plan.left, read)
-    right = build_draft(graph, plan.right, read)
+    left = seal_beside(graph, build_draft(graph, plan.left, read))
+    right = seal_beside(graph, build_draft(graph, plan.right, read))
     if plan.kind in ("Inner", "Cross"):
         return join_inner(graph, left, right, conjuncts)
     exists = plan.exists.id if plan.exists is not None else None
     side = KeyedSide(KEYED.get(plan.kind, "left"), conjuncts, needed, exists, plan.java)
     if plan.kind == "FullOuter":
         return join_full(graph, left, right, side)
+    if plan.kind == "LeftSingle":
+        return join_single(graph, left, right, side)
+    if is_null_aware(left, right, side):
+        return join_null_aware(graph, left, right, side)
     if plan.kind == "RightOuter":
         left, right = right, left
     return join_keyed(graph, left, right, side)
+
+
+def _build_beside(graph: GraphDraft, plan: PlanBeside, needed: Needed) -> CoreDraft:
+    below = build_draft(graph, plan.input, needed)
+    scalars = [build_draft(graph, scalar, frozenset({scalar.value.id})) for scalar in plan.scalars]
+    if any(not scalar.takes_any for scalar in plan.scalars):
+        return stand_beside(graph, below, scalars, needed)
+    # Whether there is any row hardly ever changes: nothing is stored for it.
+    below = seal_beside(graph, below)
+    for scalar in scalars:
+        below = join_inner(graph, below, scalar, ())
+    return below
 
 
 def _build_union(graph: GraphDraft, plan: PlanUnion) -> CoreDraft:

@@ -204,6 +204,8 @@ def _operation_in_kernel(operation: PlanOperation, columns: Columns) -> Expressi
             kind_of_value = certain_type_of(value)
             none = Literal(None, kind_of_value)
             return _checked_call(Call("if", (condition, none, value), kind_of_value))
+        case "SingleValue", (value, rows):
+            return _checked_call(Call("single_value", (value, rows), certain_type_of(value)))
         case "DateSub", (start, Literal(int() as days, days_type)):
             return _checked_call(Call("date_add", (start, Literal(-days, days_type)), pa.date32()))
     if kind in COMPARISONS:

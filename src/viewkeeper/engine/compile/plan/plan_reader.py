@@ -41,6 +41,8 @@ from viewkeeper.engine.compile.plan.plan_tree import (
     PlanUnion,
     PlanWindow,
 )
+from viewkeeper.engine.compile.plan.scalar_subqueries import MARK as SCALAR
+from viewkeeper.engine.compile.plan.scalar_subqueries import ScalarSubqueries
 from viewkeeper.engine.compile.refusal_reasons import (
     CLOCK,
     EXPRESSIONS,
@@ -52,6 +54,8 @@ from viewkeeper.engine.compile.refusal_reasons import (
 Fields = dict[str, Any]
 Evaluate = Callable[[JavaNode, tuple[Attribute, ...]], PlanConstant]
 """Runs a part of a plan that reads no table."""
+Rewrite = Callable[[Any], Any]
+"""Applies all rules to a plan."""
 
 MARK = "\x1f"
 """Between a table's number and a column's ordinal, in the names of the columns of a leaf."""
@@ -88,22 +92,35 @@ CONSTANT_LEAVES = frozenset({"OneRowRelation", "LocalRelation", "Range"})
 JOINS = frozenset(
     {
         *("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter"),
-        *("LeftSemi", "LeftAnti", "ExistenceJoin"),
+        *("LeftSemi", "LeftAnti", "ExistenceJoin", "LeftSingle"),
     }
 )
 
 
-def read_plan(java: Any, evaluate: Evaluate) -> PlanOperator:
-    """The operators of a plan to which all rules have been applied."""
-    return _PlanReading(json.loads(java.toJSON()), evaluate).read_operator(JavaNode(lambda: java))
+def read_plan(java: Any, evaluate: Evaluate, rewrite: Rewrite) -> PlanOperator:
+    """The operators of a plan to which all rules have been applied; `rewrite` does that for the
+    plans of subqueries."""
+
+    def read_subquery(found: JavaNode) -> PlanOperator:
+        return read_rewritten(rewrite(found.get_node()))
+
+    def read_rewritten(plan: Any) -> PlanOperator:
+        reading = _PlanReading(json.loads(plan.toJSON()), evaluate, scalars)
+        return reading.read_operator(JavaNode(lambda: plan))
+
+    scalars = ScalarSubqueries(read_subquery)
+    return read_rewritten(java)
 
 
 class _PlanReading:
     """One pass over the list of operators."""
 
-    def __init__(self, operators: list[Fields], evaluate: Evaluate) -> None:
+    def __init__(
+        self, operators: list[Fields], evaluate: Evaluate, scalars: ScalarSubqueries
+    ) -> None:
         self._operators = operators
         self._evaluate = evaluate
+        self._scalars = scalars
         self._at = 0
         self._pivots = PivotArrays()
         self._readers: dict[str, Callable[[Fields, JavaNode], PlanOperator]] = {
@@ -150,22 +167,24 @@ class _PlanReading:
             at += 1
         return at
 
-    def _read_filter(self, fields: Fields, java: JavaNode) -> PlanFilter:
+    def _read_filter(self, fields: Fields, java: JavaNode) -> PlanFilter | PlanProject:
         below = self.read_operator(java.child(0))
         condition = read_expression(fields["condition"], java.part(lambda node: node.condition()))
-        return PlanFilter(below, self._pivots.take_places(condition), java)
+        plan = PlanFilter(below, self._pivots.take_places(condition), java)
+        return self._scalars.filter_beside(plan)
 
     def _read_project(self, fields: Fields, java: JavaNode) -> PlanProject:
         below = self.read_operator(java.child(0))
         items = _read_items(fields["projectList"], java.part(lambda node: node.projectList()))
-        return PlanProject(below, self._take_places(items), java)
+        plan = PlanProject(below, self._take_places(items), java)
+        return self._scalars.project_beside(plan)
 
     def _take_places(self, items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
         return tuple(
             PlanItem(item.attribute, self._pivots.take_places(item.expression)) for item in items
         )
 
-    def _read_aggregate(self, fields: Fields, java: JavaNode) -> PlanAggregate:
+    def _read_aggregate(self, fields: Fields, java: JavaNode) -> PlanAggregate | PlanProject:
         below = self.read_operator(java.child(0))
         groups = java.part(lambda node: node.groupingExpressions())
         grouping = tuple(
@@ -174,21 +193,23 @@ class _PlanReading:
         )
         made = java.part(lambda node: node.aggregateExpressions())
         items = self._take_places(_read_items(fields["aggregateExpressions"], made))
-        return PlanAggregate(below, grouping, self._pivots.unfold_items(items), java)
+        plan = PlanAggregate(below, grouping, self._pivots.unfold_items(items), java)
+        return self._scalars.aggregate_beside(plan)
 
-    def _read_join(self, fields: Fields, java: JavaNode) -> PlanJoin:
+    def _read_join(self, fields: Fields, java: JavaNode) -> PlanOperator:
         left = self.read_operator(java.child(0))
         right = self.read_operator(java.child(1))
         kind = _object_of(fields["joinType"])
         if kind not in JOINS:
-            raise refuse_expression("ScalarSubquery", java)
+            raise refuse_operator(f"{kind} join", java)
         condition = None
         if fields.get("condition"):
             top = java.part(lambda node: node.condition().get())
             condition = read_expression(fields["condition"], top)
         exists = fields["joinType"].get("exists")
         column = _attribute_of(exists[0]) if exists else None
-        return PlanJoin(kind, left, right, condition, column, java)
+        plan = PlanJoin(kind, left, right, condition, column, java)
+        return self._scalars.join_beside(plan)
 
     def _read_union(self, fields: Fields, java: JavaNode) -> PlanUnion:
         inputs = [self.read_operator(java.child(i)) for i in range(fields["num-children"])]
@@ -343,6 +364,8 @@ def _take_expression(nodes: list[Fields], at: int, java: JavaNode) -> tuple[Plan
         return _attribute_of(fields), at + 1
     if kind == "Literal":
         return _literal_of(fields, java), at + 1
+    if kind == SCALAR and not fields["num-children"]:
+        return PlanOperation(SCALAR, (), (("id", _id_of(fields)),), java), at + 1
     if kind in EXPRESSIONS or kind in CLOCK:
         raise refuse_expression(kind, java)
     operands, end = [], at + 1

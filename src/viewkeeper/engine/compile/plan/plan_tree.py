@@ -9,7 +9,7 @@ expressions are equal if they mean the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -276,6 +276,34 @@ class PlanWindow:
         return (*self.input.output, *(item.attribute for item in self.items))
 
 
+@dataclass(frozen=True, slots=True)
+class PlanScalar:
+    """The value of an uncorrelated scalar subquery: one row, NULL if its input has none."""
+
+    input: PlanOperator
+    value: Attribute
+    takes_any: bool = False
+    """Whether all rows have the same value, so that more than one row is no error."""
+    java: JavaNode = field(default=NOWHERE, compare=False)
+
+    @property
+    def output(self) -> tuple[Attribute, ...]:
+        return (self.value,)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBeside:
+    """Every row with the values of scalar subqueries beside it."""
+
+    input: PlanOperator
+    scalars: tuple[PlanScalar, ...]
+    java: JavaNode = field(default=NOWHERE, compare=False)
+
+    @property
+    def output(self) -> tuple[Attribute, ...]:
+        return (*self.input.output, *(scalar.value for scalar in self.scalars))
+
+
 PlanOperator = (
     PlanLeaf
     | PlanConstant
@@ -290,6 +318,8 @@ PlanOperator = (
     | PlanSort
     | PlanLimit
     | PlanWindow
+    | PlanScalar
+    | PlanBeside
 )
 
 
@@ -334,6 +364,22 @@ def _field_of_struct(
     if operands[0].kind != STRUCT:
         return None
     return operands[0].operands[int(dict(expression.facts)["ordinal"])]
+
+
+def replace_parts(
+    expression: PlanExpression, parts: Mapping[PlanExpression, Attribute]
+) -> PlanExpression:
+    """The expression with whole parts of it replaced by columns."""
+    if expression in parts:
+        return parts[expression]
+    if not isinstance(expression, PlanOperation):
+        return expression
+    operands = tuple(replace_parts(each, parts) for each in expression.operands)
+    call = expression.call
+    if call is not None:
+        spelled = tuple(replace_parts(each, parts) for each in call.operands)
+        call = replace(call, operands=spelled)
+    return replace(expression, operands=operands, call=call)
 
 
 def split_conjuncts(expression: PlanExpression | None) -> list[PlanExpression]:
