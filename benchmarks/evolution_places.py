@@ -19,9 +19,9 @@ from unittest import mock
 
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.sources.postgres.answers import questions
-from viewkeeper.sources.postgres.decoding import stream_look as postgres_look
+from viewkeeper.sources.postgres.decoding import source_stream as postgres_look
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory
-from viewkeeper.sources.sqlite import logged_changes, snapshot
+from viewkeeper.sources.sqlite import log, snapshot
 
 Function = Callable[..., Any]
 Mode = Literal["with", "without", "clocked"]
@@ -67,11 +67,11 @@ def _goes_on(_: Function) -> Function:
 ENGINE = (Place("scan of what waits", ViewAdapter, "meet_schema_changes", _goes_on),)
 
 SQLITE = (
-    Place("shapes written down, at looks", logged_changes, "is_recorded", always(True)),
-    Place("schema changes in a report", logged_changes, "schema_changes_between", always(())),
+    Place("shapes written down, at looks", log, "is_recorded", always(True)),
+    Place("schema changes in a report", log, "schema_changes_between", always(())),
     Place(
         "which table it is, in the log",
-        logged_changes,
+        log,
         "find_logged",
         remembered(lambda _, source, __, handle, columns, ___: (source, handle, tuple(columns))),
     ),

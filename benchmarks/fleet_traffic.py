@@ -24,9 +24,8 @@ from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, Registere
 from viewkeeper.order.registry_protocol import OrderedId
 from viewkeeper.partition.message_cost import MessageCounts
 from viewkeeper.partition.pyco import Partition
-from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import group_bases
-from viewkeeper.simulate.fleet.arrival_queue import ArrivalQueue
+from viewkeeper.partition.view_graph import ViewGraph, group_bases
+from viewkeeper.simulate.fleet.simulated_member import ArrivalQueue
 
 TRANSMISSION = 1.0
 Update = GlobalId

@@ -28,7 +28,7 @@ from benchmarks import report
 from viewkeeper.engine.project import Project, open_project
 from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.engine.settings.algorithm_settings import AlgorithmSettings
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.updates.source_protocol import Answer, Lookup, Opener, Scan, Snapshot, Tables
 

@@ -38,10 +38,10 @@ from viewkeeper.maintain.algorithm_protocol import (
     Event,
     StampAction,
 )
-from viewkeeper.simulate.initial_load import load_initial_rows
 from viewkeeper.simulate.scenario import AlgorithmSubject
 from viewkeeper.simulate.simulated_source import SimulatedSource
 from viewkeeper.simulate.simulated_store import SimulatedStore
+from viewkeeper.simulate.simulated_world import load_initial_rows
 from viewkeeper.updates.source_protocol import Answer
 from viewkeeper.view.sweep_plan import sweep_plan_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.check.history.history_values import WORDS
+from viewkeeper.check.history.history_file import WORDS
 from viewkeeper.cli.commands.check_command import EPILOG
 
 ROOT = Path(__file__).parents[2]

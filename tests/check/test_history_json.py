@@ -19,8 +19,12 @@ from hypothesis import strategies as st
 
 from tests.check.histories import random_history
 from viewkeeper.check.checker import check_history
-from viewkeeper.check.history.history_file import read_history, write_history
-from viewkeeper.check.history.history_values import KINDS, value_type_of_word
+from viewkeeper.check.history.history_file import (
+    KINDS,
+    read_history,
+    value_type_of_word,
+    write_history,
+)
 from viewkeeper.check.history.recorded_history import (
     CommittedTransaction,
     RecordedHistory,

@@ -23,7 +23,7 @@ from viewkeeper.check.history.recorded_history import (
 )
 from viewkeeper.check.levels import LADDERS, PVM, STROBE, CheckAnswer, Predicate
 from viewkeeper.errors import HistoryError
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "histories"
 SQL = "SELECT r.a, s.c FROM x.r JOIN y.s ON r.b = s.b"

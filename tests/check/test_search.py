@@ -23,7 +23,7 @@ from viewkeeper.check.history.recorded_history import RecordedHistory
 from viewkeeper.check.levels import CheckAnswer, Predicate, all_of, predicates_of
 from viewkeeper.check.recomputation import Recomputation
 from viewkeeper.check.serial_schedules import Schedule
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 

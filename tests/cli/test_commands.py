@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cli.conftest import call
-from viewkeeper.cli.commands.sample_project import sample_files
+from viewkeeper.cli.commands.init_command import sample_files
 from viewkeeper.engine.settings.evolution_settings import EvolutionSettings
 from viewkeeper.engine.settings.project_file import (
     BatchSettings,

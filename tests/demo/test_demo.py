@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.demo.conftest import SMALL, Run
 from viewkeeper.cli.commands.demo_command import report_data, result_sentences, show_result
 from viewkeeper.cli.main import cli
-from viewkeeper.demo.crew import WriterCrew
+from viewkeeper.demo.demo_run import WriterCrew
 from viewkeeper.demo.display import DemoScreen, meter_line, meter_table, percentile_of
 from viewkeeper.demo.shop_world import ShopWorld
 

@@ -18,8 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.demo.conftest import Run
 from viewkeeper.demo.judge.evidence import JudgedClaim, JudgedDatabase, JudgeFinding, read_journals
-from viewkeeper.demo.judge.independent_judge import judge_evidence, judge_final, judge_ledgers
-from viewkeeper.demo.judge.state_lifetimes import expected_feed, judge_states
+from viewkeeper.demo.judge.independent_judge import (
+    expected_feed,
+    judge_evidence,
+    judge_final,
+    judge_ledgers,
+    judge_states,
+)
 from viewkeeper.demo.shop_world import QUESTION
 
 Rows = list[dict[str, Any]]

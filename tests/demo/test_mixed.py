@@ -29,8 +29,13 @@ from viewkeeper.cli.commands.demo_command import report_data, result_sentences
 from viewkeeper.cli.main import cli
 from viewkeeper.demo.demo_world import DemoSizes
 from viewkeeper.demo.judge.evidence import JudgedDatabase, read_journals
-from viewkeeper.demo.judge.independent_judge import judge_evidence, judge_final, judge_ledgers
-from viewkeeper.demo.judge.state_lifetimes import expected_feed, judge_states
+from viewkeeper.demo.judge.independent_judge import (
+    expected_feed,
+    judge_evidence,
+    judge_final,
+    judge_ledgers,
+    judge_states,
+)
 from viewkeeper.demo.mixed_world import QUESTION, MixedWorld
 from viewkeeper.demo.writers import folder_writer, lake_writer, server_writer
 from viewkeeper.demo.writers.server_writer import PASSWORD

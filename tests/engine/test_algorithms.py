@@ -25,8 +25,7 @@ from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import ProjectError, SourceAwayError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import AskAction
-from viewkeeper.maintain.promises import Level, TransactionKind
+from viewkeeper.maintain.algorithm_protocol import AskAction, Level, TransactionKind
 from viewkeeper.updates.source_protocol import Answer
 from viewkeeper.warehouse.metadata.head import Head
 from viewkeeper.warehouse.metadata.record import Advance, ViewChange

@@ -18,8 +18,7 @@ import viewkeeper
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.batch.batch_runner import BatchRunner
 from viewkeeper.engine.capture.lookout import LocalLookout
-from viewkeeper.engine.evolution.pending_decisions import PendingDecisions
-from viewkeeper.engine.evolution.schema_decision import SchemaDecider
+from viewkeeper.engine.evolution.schema_decision import PendingDecisions, SchemaDecider
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.load.load_job import load_view
 from viewkeeper.engine.load.loader import Loader

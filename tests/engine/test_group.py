@@ -14,7 +14,7 @@ import pytest
 import viewkeeper
 from tests.engine.fleet import BASES, CHILD, PARENT, SHARED, Fleet
 from viewkeeper.engine.group.membership import Membership
-from viewkeeper.engine.settings.registry_settings import read_registry
+from viewkeeper.engine.settings.project_file import read_registry
 from viewkeeper.errors import IdentityError, ProjectError
 from viewkeeper.order.mediator import Mediator
 from viewkeeper.order.registry_address import open_registry

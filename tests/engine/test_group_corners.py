@@ -25,8 +25,8 @@ from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_address import open_registry
 from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.order.store.stored_registry import StoredRegistry
-from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.coordination import read_coordination
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan
 
 
 def agrees(fleet: Fleet) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.errors import ProjectError, SourceAwayError
-from viewkeeper.sources import project_yaml
+from viewkeeper.sources.settings import BYTES_MAX
 from viewkeeper.upstream.parent_project import ParentProject
 
 SOURCES = "sources: {crm: {kind: sqlite, path: crm.db}}\n"
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_a_project_error(tmp_path: Path, text: str, said: str) 
 
 def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "viewkeeper.yml").open("w") as file:
-        file.truncate(project_yaml.BYTES_MAX + 1)
+        file.truncate(BYTES_MAX + 1)
     with pytest.raises(ProjectError, match="larger than 512 KB"):
         read_settings(tmp_path)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.engine.group import inbox, reporter_claims
-from viewkeeper.engine.group.inbox import Inbox
-from viewkeeper.engine.group.reporter_claims import ReporterClaims
+from viewkeeper.engine.group import order_client, received_sources
+from viewkeeper.engine.group.order_client import ReporterClaims
+from viewkeeper.engine.group.received_sources import Inbox
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.mediator import TakenIds
 from viewkeeper.order.registry_protocol import MemberFacts
@@ -19,7 +19,7 @@ from viewkeeper.order.store.sqlite_store import SqliteStore
 from viewkeeper.order.store.stored_registry import StoredRegistry
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import Boundary
-from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 
 DROPPED = SchemaChange("drop_column", "t", "c")
 
@@ -83,7 +83,7 @@ def test_a_report_that_nobody_registers_is_overdue(monkeypatch: pytest.MonkeyPat
     source = Inbox(0, 0)
     source.add_reports([Boundary(4, 1.0, 1), Boundary(6, 1.0, 1)])
     assert source.overdue_position is None
-    monkeypatch.setattr(inbox, "OVERDUE_SECONDS", -1.0)
+    monkeypatch.setattr(received_sources, "OVERDUE_SECONDS", -1.0)
     assert source.overdue_position == 4
     source.take_entry("shop", 5, 2, taken(1), 0.0)
     assert source.overdue_position == 6
@@ -102,7 +102,7 @@ def registry(tmp_path: Path) -> StoredRegistry:
 def test_one_reports_and_the_next_goes_on_behind_it(
     registry: StoredRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(order_client, "RENEW_SECONDS", 0.0)
     group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group
     one, two = (ReporterClaims(registry, group, member) for member in ("one", "two"))
     assert one.claim_lease("shop")
@@ -122,8 +122,8 @@ def test_one_reports_and_the_next_goes_on_behind_it(
 def test_a_reporter_that_was_replaced_notices(
     registry: StoredRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
-    monkeypatch.setattr(reporter_claims, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(order_client, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(order_client, "LEASE_SECONDS", 0.0)
     group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group
     one, two = (ReporterClaims(registry, group, member) for member in ("one", "two"))
     assert one.claim_lease("shop")
@@ -136,7 +136,7 @@ def test_a_reporter_that_was_replaced_notices(
 def test_a_closed_group_takes_no_reports(
     registry: StoredRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(order_client, "RENEW_SECONDS", 0.0)
     group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group
     one = ReporterClaims(registry, group, "one")
     assert one.claim_lease("shop")

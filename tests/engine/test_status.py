@@ -16,7 +16,7 @@ from viewkeeper.engine.operations.project_status import gather_status, running_h
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.warehouse.lock import Lock, LockHolder
-from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Create, Stop
 from viewkeeper.warehouse.store import Store
 

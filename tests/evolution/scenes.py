@@ -16,6 +16,7 @@ from viewkeeper.evolution.dyno.rewriter import SubstituteTable, Wishes
 from viewkeeper.evolution.dyno.table_identity import DynoColumn, DynoShape
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import NamedParts, Preferences
+from viewkeeper.simulate.scenario import CommitStep, DeliverStep, EvaluateStep
 from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedState
 from viewkeeper.simulate.schema_changes.reshaped_scenario import (
     Effect,
@@ -32,7 +33,6 @@ from viewkeeper.simulate.schema_changes.reshaped_tables import (
     WriteOperation,
 )
 from viewkeeper.simulate.schema_changes.reshaped_world import ReshapedWorld
-from viewkeeper.simulate.world_steps import CommitStep, DeliverStep, EvaluateStep
 
 
 def column(table: int, letter: str, letters: str) -> int:

@@ -10,13 +10,13 @@ import pytest
 from viewkeeper.evolution.adaptation import (
     Adaptation,
     Difference,
+    Named,
     Nothing,
     Reload,
     Restate,
     choose_adaptation,
 )
-from viewkeeper.evolution.expression_form import Named
-from viewkeeper.sources.tables.wider_types import is_widening
+from viewkeeper.sources.tables.column_type import is_widening
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view

@@ -23,11 +23,11 @@ from tests.evolution.worlds import Shows, Value, World, grown, renamed, without_
 from viewkeeper.evolution.adaptation import (
     Adaptation,
     Difference,
+    Named,
     Nothing,
     Restate,
     choose_adaptation,
 )
-from viewkeeper.evolution.expression_form import Named
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences
 from viewkeeper.evolution.synchronization import Rewriting

@@ -34,7 +34,7 @@ from viewkeeper.evolution.dyno.dyno_loop import (
     DynoSetting,
 )
 from viewkeeper.evolution.dyno.table_identity import DynoColumn
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.schema_changes.reshaped_campaign import judge_reshaped
 from viewkeeper.simulate.schema_changes.reshaped_judge import level_of
 from viewkeeper.simulate.schema_changes.reshaped_scenario import (

@@ -35,7 +35,7 @@ from viewkeeper.evolution.dyno.table_identity import (
     define_view,
     token_of,
 )
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.schema_changes.reshaped_judge import level_of
 from viewkeeper.simulate.schema_changes.reshaped_scenario import (
     GoneEffect,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from viewkeeper.evolution.synchronization.quoted_names import (
+from viewkeeper.evolution.synchronization.parts_of_sql import (
     add_column_sql,
     create_table_sql,
     quote_source_table,

@@ -48,7 +48,7 @@ STEPS = {
     "commit": f"{WAREHOUSE}.store:Store.commit@{{}}",
     "spool": f"{ENGINE}.batch.batch_runner:BatchRunner.clean_spool@{{}}",
     "acknowledge": f"{SQLITE}.source:SqliteSource.acknowledge_position@{{}}",
-    "trim": f"{SQLITE}.log:_trim_once@{{}}",
+    "trim": f"{SQLITE}.reader_registration:_trim_once@{{}}",
     "trim begun": "sql@{}:UPDATE _viewkeeper_database SET trimmed",
     "reader's position": "sql@{}:UPDATE _viewkeeper_reader SET position",
     "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",

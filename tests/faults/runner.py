@@ -21,9 +21,8 @@ from functools import partial
 
 import viewkeeper
 from tests.faults.deaths import arm
-from viewkeeper.engine import upkeep
+from viewkeeper.engine import maintainer, upkeep
 from viewkeeper.engine.batch import part_sweep
-from viewkeeper.engine.capture import acknowledgement
 from viewkeeper.engine.loop import SummingObserver, run_until
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import BatchReport, SilentObserver
@@ -92,7 +91,7 @@ def stopping() -> threading.Event:
 
 def hurry() -> None:
     """Make the rare frequent."""
-    acknowledgement.SECONDS = 0.1
+    maintainer.ACKNOWLEDGE_SECONDS = 0.1
     part_sweep.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 5
     upkeep.ROUTINE_SECONDS = 0.3

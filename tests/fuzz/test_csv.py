@@ -8,8 +8,7 @@ import pytest
 
 from tests.fuzz.mutation import fuzz
 from viewkeeper.sources.files.file_parser import FileParser
-from viewkeeper.sources.files.settings import Dialect, TableSettings
-from viewkeeper.sources.files.text_types import type_of_word
+from viewkeeper.sources.files.settings import Dialect, TableSettings, type_of_word
 
 WORDS = ("bigint", "decimal(10,2)", "double", "boolean", "date", "timestamp", "string", "binary")
 COLUMNS = {f"c{number}": kind for number, word in enumerate(WORDS) if (kind := type_of_word(word))}

@@ -16,18 +16,18 @@ import pytest
 
 from tests.fuzz.mutation import fuzz, fuzz_text
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.postgres.answers.rows import PostgresLayout
+from viewkeeper.sources.postgres.answers.lookup import PostgresLayout
+from viewkeeper.sources.postgres.answers.snapshot import VisibleTransactions
 from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
 from viewkeeper.sources.postgres.decoding.pgoutput import PgoutputDecoder, RelationColumn
+from viewkeeper.sources.postgres.decoding.slot import FollowedTable
 from viewkeeper.sources.postgres.decoding.spooled_rows import select_spooled
-from viewkeeper.sources.postgres.decoding.state import FollowedTable
 from viewkeeper.sources.postgres.decoding.stream import identity_of
 from viewkeeper.sources.postgres.decoding.stream_shapes import (
     StreamShapes,
     is_described_by,
     shape_of_message,
 )
-from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape
 from viewkeeper.sources.postgres.types import PostgresKind

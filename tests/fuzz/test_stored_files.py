@@ -19,13 +19,13 @@ from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.warehouse import merge_tail, read_head, read_state
 from viewkeeper.warehouse.lake import lake_table
 from viewkeeper.warehouse.lake.lake_table import files_of
-from viewkeeper.warehouse.metadata.batch_plan import read_plan
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
     GroupSpan,
     read_coordination,
     write_coordination,
 )
+from viewkeeper.warehouse.metadata.plan_files import read_plan
 from viewkeeper.warehouse.metadata.record import read_record
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity, read_identity
 from viewkeeper.warehouse.rows import view_state

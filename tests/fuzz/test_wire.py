@@ -24,9 +24,13 @@ from viewkeeper.errors import RegistryError
 from viewkeeper.order.registry_address import open_store
 from viewkeeper.order.registry_protocol import MemberFacts, Registry, Reporter
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.connection_gate import ConnectionLimits
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import RegistryHandler, RegistryServer, ServiceAccess
+from viewkeeper.order.service.http_server import (
+    ConnectionLimits,
+    RegistryHandler,
+    RegistryServer,
+    ServiceAccess,
+)
 from viewkeeper.order.service.service_calls import ServiceCalls
 from viewkeeper.order.store.stored_registry import StoredRegistry
 

@@ -18,15 +18,14 @@ from viewkeeper.maintain.algorithm_protocol import (
     AskAction,
     CommitAction,
     Event,
+    Level,
 )
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
-from viewkeeper.simulate.scenario import AlgorithmSubject
+from viewkeeper.simulate.scenario import AlgorithmSubject, DeliverStep, EvaluateStep, read_step
 from viewkeeper.simulate.scripts.script_reader import read_script
 from viewkeeper.simulate.simulated_world import SimulatedWorld
 from viewkeeper.simulate.step_choice import play_randomly, random_tempo
-from viewkeeper.simulate.world_steps import DeliverStep, EvaluateStep, read_step
 
 SHAPES = ("chain:3", "star:3", "chain:2", "self:3", "cycle:3", "chain:4")
 

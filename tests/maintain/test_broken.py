@@ -22,7 +22,7 @@ from viewkeeper.delta.algebra import Side, TsCondition
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain import compensation
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
 from viewkeeper.simulate.scenario import AlgorithmSubject

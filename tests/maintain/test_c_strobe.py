@@ -12,7 +12,7 @@ from math import factorial
 import pytest
 
 from tests.maintain.runs import Recorded, has, make, scripted
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.maintain.strobe_family.c_strobe import CStrobe
 from viewkeeper.simulate.simulated_world import SimulatedWorld
 from viewkeeper.simulate.step_choice import drain_world

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tests.maintain.runs import Recorded, has, make, scripted
-from viewkeeper.maintain.algorithm_protocol import Term
+from viewkeeper.maintain.algorithm_protocol import Level, Term
 from viewkeeper.maintain.eca import substitute_changes
-from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.step_choice import drain_world
 from viewkeeper.updates.view_actions import AddRows
 

@@ -16,8 +16,8 @@ import pytest
 from tests.maintain.runs import Recorded, has, make, random_run, scripted
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.maintain.strobe_family.key_delete import comparable_rows, net_of, rows_without
 from viewkeeper.simulate import simulated_world as world_module
 from viewkeeper.simulate.campaigns.workload import define_view

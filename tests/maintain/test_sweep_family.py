@@ -13,9 +13,9 @@ import pytest
 from tests.maintain.runs import has, make, random_run, rounds_of, scripted
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
-from viewkeeper.maintain.sweep_family.posse import cheapest_stages, passes_by_level
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
+from viewkeeper.maintain.sweep_family.pvm import cheapest_stages, passes_by_level
 from viewkeeper.simulate import simulated_world as world_module
 from viewkeeper.simulate.campaigns.workload import define_view
 from viewkeeper.simulate.simulated_world import SimulatedWorld

@@ -12,8 +12,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import dependent_group_bases
+from viewkeeper.partition.view_graph import ViewGraph, dependent_group_bases
 
 FIGURE_10 = ViewGraph(
     {

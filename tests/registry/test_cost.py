@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.registry.graphs import FIGURE_10, KNOT, SHORTCUT, view_graphs
-from viewkeeper.partition.group_levels import group_levels
 from viewkeeper.partition.message_cost import (
     MessageCounts,
     StepTimes,
     even_updates,
+    group_levels,
     pyco_messages,
     pyco_times,
     real_updates,

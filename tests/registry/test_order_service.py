@@ -30,9 +30,8 @@ from tests.registry.order_places import (
 from viewkeeper.errors import FencedError, IdentityError, RegistryAwayError, RegistryError
 from viewkeeper.order.registry_address import open_store
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.connection_gate import ConnectionLimits
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import ServiceAccess
+from viewkeeper.order.service.http_server import ConnectionLimits, ServiceAccess
 from viewkeeper.order.service.registry_service import RegistryService, is_gone, this_process
 from viewkeeper.order.service.wire_format import BODY_BYTES_MAX, WAIT_SECONDS_MAX
 

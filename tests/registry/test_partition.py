@@ -19,8 +19,7 @@ from tests.registry.graphs import (
 )
 from viewkeeper.errors import ProjectError
 from viewkeeper.partition.pyco import Partition, partition_graph
-from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import dependent_group_bases, group_bases, is_valid
+from viewkeeper.partition.view_graph import ViewGraph, dependent_group_bases, group_bases, is_valid
 
 
 def views_of(found: Partition) -> set[frozenset[str]]:

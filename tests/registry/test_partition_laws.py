@@ -22,8 +22,7 @@ from tests.registry.graphs import (
     view_graphs,
 )
 from viewkeeper.partition.pyco import Partition, partition_graph
-from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import group_bases, is_valid
+from viewkeeper.partition.view_graph import ViewGraph, group_bases, is_valid
 
 SEEDS = range(60)
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 
 from tests.registry.graphs import FIGURE_10, KNOT, view_graphs
 from viewkeeper.partition.pyco import partition_graph
-from viewkeeper.partition.svg_layout import HIGH, PartitionLayout, lay_out, wide_of
-from viewkeeper.partition.svg_picture import draw_partition
+from viewkeeper.partition.svg_picture import HIGH, PartitionLayout, draw_partition, lay_out, wide_of
 from viewkeeper.partition.view_graph import ViewGraph
 
 FIGURE_13 = Path(__file__).parents[2] / "docs" / "figures" / "registry-figure-13.svg"

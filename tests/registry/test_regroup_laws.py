@@ -23,7 +23,7 @@ from viewkeeper.order.member_groups import (
     regroup_members,
 )
 from viewkeeper.order.registry_protocol import MemberFacts
-from viewkeeper.partition.view_group import is_valid
+from viewkeeper.partition.view_graph import is_valid
 
 SOURCES = ("b0", "b1", "b2")
 Names = frozenset[str]

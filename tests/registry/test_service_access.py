@@ -31,7 +31,7 @@ from viewkeeper.order.registry_protocol import MemberFacts, Registry
 from viewkeeper.order.service.http_registry import HttpRegistry
 from viewkeeper.order.service.http_server import ServiceAccess
 from viewkeeper.order.service.registry_service import RegistryService
-from viewkeeper.order.store.store_database import FORMAT
+from viewkeeper.order.store.group_rows import FORMAT
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
 SHOP = MemberFacts({"shop": ("t",)})

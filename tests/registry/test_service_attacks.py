@@ -23,9 +23,8 @@ from viewkeeper.errors import RegistryAwayError, RegistryError
 from viewkeeper.order.registry_address import open_store
 from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.connection_gate import ConnectionLimits
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import HEAD_BYTES_MAX, ServiceAccess
+from viewkeeper.order.service.http_server import HEAD_BYTES_MAX, ConnectionLimits, ServiceAccess
 from viewkeeper.order.service.registry_service import RegistryService
 
 TOKEN = "a-token-that-nobody-must-see"

@@ -21,12 +21,11 @@ from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.mediator import OrderMark
 from viewkeeper.updates.source_protocol import Boundary, Lookup
 from viewkeeper.upstream.order_marks import EVERYTHING
-from viewkeeper.upstream.parent_files import ParentFiles
-from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.upstream.parent_project import ParentFiles, ParentProject
 from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.view.definition import Relation
+from viewkeeper.warehouse.compact import merge_tail
 from viewkeeper.warehouse.lake import data_files
-from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.coordination import Coordination, GroupSpan, write_coordination
 from viewkeeper.warehouse.retention import clean_warehouse
 from viewkeeper.warehouse.rows import lookup as find
@@ -142,7 +141,7 @@ def test_a_look_at_an_idle_parent_reads_nothing(
     opened: list[str] = []
     monkeypatch.setattr(ParentProject, "load_head", lambda self: opened.append("head"))
     monkeypatch.setattr(
-        "viewkeeper.upstream.parent_files.plan_after", lambda *a: opened.append("p")
+        "viewkeeper.upstream.parent_project.plan_after", lambda *a: opened.append("p")
     )
     for _ in range(3):
         assert child.look_for_transactions(at) == ()

@@ -13,13 +13,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell, replay_seed
-from viewkeeper.simulate.diagrams.sequence_diagram import draw_diagram
-from viewkeeper.simulate.diagrams.svg import text_width
 from viewkeeper.simulate.scenario import AlgorithmSubject
 from viewkeeper.simulate.scripts.script_reader import read_script
 from viewkeeper.simulate.scripts.script_run import perform_run
+from viewkeeper.simulate.sequence_diagram import draw_diagram, text_width
 from viewkeeper.simulate.simulated_world import SimulatedWorld
 
 ROOT = Path(__file__).parents[2]

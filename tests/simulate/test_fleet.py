@@ -16,11 +16,9 @@ from viewkeeper.check.fleet.fleet_checker import FleetFaultKind
 from viewkeeper.check.fleet.fleet_explanation import explain_fleet
 from viewkeeper.simulate.campaigns.algorithm_campaign import CampaignTally
 from viewkeeper.simulate.fleet import fleet_registry
-from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, verdict_of
-from viewkeeper.simulate.fleet.fleet_pace import play_fleet, settle_fleet
-from viewkeeper.simulate.fleet.fleet_scenario import BaseUpdate, FleetScenario, member_plan
+from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, play_fleet, settle_fleet, verdict_of
+from viewkeeper.simulate.fleet.fleet_scenario import BaseUpdate, FleetScenario, Mistake, member_plan
 from viewkeeper.simulate.fleet.fleet_world import FleetWorld
-from viewkeeper.simulate.fleet.mistakes import Mistake
 
 
 def campaign(cell: FleetCell, seeds: int) -> CampaignTally[FleetCell]:

@@ -15,8 +15,8 @@ import pytest
 from viewkeeper.cli.commands.simulate.seed_runs import replay_command
 from viewkeeper.cli.commands.simulate.workers import run_campaign
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell, CampaignTally
 from viewkeeper.simulate.campaigns.standstill import is_standstill
 from viewkeeper.simulate.scenario import AlgorithmSubject

@@ -15,21 +15,21 @@ import pytest
 
 from tests.evolution.scenes import change, insert, scene, table
 from viewkeeper.evolution.dyno.dyno_loop import DynoSetting
-from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.schema_changes.random_changes import KEPT, LOST
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.schema_changes.reshaped_campaign import (
     ALGORITHMS,
     SETTINGS,
     ReshapedCell,
+    random_reshaped_scenario,
     world_of,
 )
 from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedState, first_fault, level_of
-from viewkeeper.simulate.schema_changes.reshaped_workload import random_reshaped_scenario
 from viewkeeper.simulate.schema_changes.reshaped_world import (
     ReshapedWorld,
     follow_reshaped,
     play_reshaped,
 )
+from viewkeeper.simulate.schema_changes.scenario_model import KEPT, LOST
 
 SEEDS = 25
 CELLS = [ReshapedCell(name, setting) for name in ALGORITHMS for setting in SETTINGS]

@@ -22,7 +22,7 @@ from viewkeeper.evolution.dyno import unit_work
 from viewkeeper.evolution.dyno.dyno_events import Action
 from viewkeeper.evolution.dyno.dyno_loop import OPTIMISTIC, Detection, Dyno, DynoSetting
 from viewkeeper.evolution.dyno.unit_work import RowMaintenance
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.schema_changes.reshaped_campaign import (
     find_shortfall,
     judge_reshaped,

@@ -11,15 +11,14 @@ import random
 import pytest
 
 from viewkeeper.errors import SimulationError
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
-from viewkeeper.simulate.scenario import AlgorithmSubject
+from viewkeeper.simulate.scenario import AlgorithmSubject, read_step
 from viewkeeper.simulate.scripts.script_format import Script, script_of
 from viewkeeper.simulate.scripts.script_reader import read_script
 from viewkeeper.simulate.scripts.script_run import perform_run
 from viewkeeper.simulate.simulated_world import SimulatedWorld
 from viewkeeper.simulate.step_choice import play_randomly, random_tempo
-from viewkeeper.simulate.world_steps import read_step
 
 GOOD = """\
 view SELECT p.name, q.b FROM x.people p, y.q q WHERE p.id = q.a  # a comment

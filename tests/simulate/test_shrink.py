@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.simulate.campaigns.algorithm_campaign import (
     AlgorithmCell,

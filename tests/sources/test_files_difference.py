@@ -29,8 +29,7 @@ from viewkeeper.sources.files.bag_difference import (
     repeat_by_count,
     sum_signed_rows,
 )
-from viewkeeper.sources.files.parquet import ParquetInput, read_rows
-from viewkeeper.sources.files.parquet_types import cast_exactly
+from viewkeeper.sources.files.parquet import ParquetInput, cast_exactly, read_rows
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import COUNT
 

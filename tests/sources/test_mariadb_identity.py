@@ -17,7 +17,7 @@ from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener
 from viewkeeper.sources.mariadb.ddl.column_definition import parse_column_definition
-from viewkeeper.sources.mariadb.ddl.tokens import tokens_of
+from viewkeeper.sources.mariadb.ddl.statement import tokens_of
 from viewkeeper.sources.mariadb.types import DeclaredType, kind_of
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
@@ -188,7 +188,8 @@ def test_a_change_that_was_not_logged_is_found(
     seen_by: str,
 ) -> None:
     monkeypatch.setattr(
-        "viewkeeper.sources.mariadb.binlog.shape_audit._SECONDS", 0.0 if seen_by == "time" else 1e9
+        "viewkeeper.sources.mariadb.binlog.shape_tracker._SECONDS",
+        0.0 if seen_by == "time" else 1e9,
     )
     after = source.follow_tables(BOTH)
     assert source.look_for_transactions(after) == ()
@@ -210,7 +211,7 @@ def test_a_change_that_was_not_logged_is_found(
 def test_a_table_that_is_altered_all_the_while_keeps_no_look_waiting(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.shape_audit._SECONDS", 0.0)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.shape_tracker._SECONDS", 0.0)
     after = source.follow_tables(BOTH)
     database.run("LOCK TABLES a WRITE", "INSERT INTO a VALUES (1, 1)")
     try:

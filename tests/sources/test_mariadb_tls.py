@@ -16,8 +16,7 @@ import pytest
 from tests.sources.mariadb_database import Database, look
 from tests.sources.rogue_server import OK, RogueServer, greeting, switch
 from viewkeeper.errors import ProjectError, SourceAwayError, SourceError
-from viewkeeper.sources.mariadb.channel import Channel
-from viewkeeper.sources.mariadb.server_connection import MariadbServer, fetch_pairs
+from viewkeeper.sources.mariadb.server_connection import Channel, MariadbServer, fetch_pairs
 from viewkeeper.sources.mariadb.source import MariadbSource
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.testing.private_servers import PrivateMariadb, give_away

@@ -13,8 +13,8 @@ import pytest
 from tests.sources.mariadb_database import Database, look
 from viewkeeper.errors import ConversionError, SourceError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.binlog import tail as tails
-from viewkeeper.sources.mariadb.binlog.tail import make_private_folder
+from viewkeeper.sources.mariadb.answers import snapshot as tails
+from viewkeeper.sources.mariadb.answers.snapshot import make_private_folder
 from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.view.definition import Relation

@@ -19,7 +19,7 @@ import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, changed
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError
-from viewkeeper.sources.postgres.decoding import stream_look as postgres_look
+from viewkeeper.sources.postgres.decoding import source_stream as postgres_look
 from viewkeeper.sources.postgres.decoding.slot import derived_name
 from viewkeeper.testing.private_servers import PrivatePostgres, free_port
 

@@ -18,7 +18,7 @@ from viewkeeper.storage.sealed_json import (
     write_sealed,
 )
 from viewkeeper.warehouse import read_head
-from viewkeeper.warehouse.metadata.batch_plan import read_plan
+from viewkeeper.warehouse.metadata.plan_files import read_plan
 from viewkeeper.warehouse.metadata.record import read_record
 
 ODD = {

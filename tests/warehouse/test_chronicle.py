@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
-from viewkeeper.warehouse.metadata.plan_files import FOLDED, entry_rows, fold_files, load_ledger
+from viewkeeper.warehouse.metadata.plan_files import (
+    FOLDED,
+    LedgerEntry,
+    entry_rows,
+    fold_files,
+    load_ledger,
+)
 
 ENTRIES = [
     LedgerEntry(2, "shop", 0, 10, 1.0, 3),

@@ -10,7 +10,6 @@ import pytest
 from viewkeeper.errors import CorruptError
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse import Store
-from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry, encode_plan, read_plan
 from viewkeeper.warehouse.metadata.coordination import (
     FILE,
     Coordination,
@@ -18,7 +17,15 @@ from viewkeeper.warehouse.metadata.coordination import (
     read_coordination,
     write_coordination,
 )
-from viewkeeper.warehouse.metadata.plan_files import entry_rows, fold_files, load_ledger
+from viewkeeper.warehouse.metadata.plan_files import (
+    BatchPlan,
+    LedgerEntry,
+    encode_plan,
+    entry_rows,
+    fold_files,
+    load_ledger,
+    read_plan,
+)
 
 ENTRIES = (
     LedgerEntry(2, "shop", 0, 5, 10.0, 1),

@@ -22,8 +22,8 @@ from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.updates.view_actions import DeleteKeys
 from viewkeeper.warehouse import Advance, Create, Store, read_head, read_state, write_rows
 from viewkeeper.warehouse.metadata.head import NAME, encode_head
-from viewkeeper.warehouse.rows.negation import write_negation
 from viewkeeper.warehouse.rows.stored_actions import evaluate_actions as actions_signed
+from viewkeeper.warehouse.rows.stored_actions import write_negation
 
 Damage = Callable[[bytes, random.Random], bytes | None]
 

@@ -24,9 +24,9 @@ from viewkeeper.updates.view_actions import DeleteKeys
 from viewkeeper.warehouse import Redefine, Store, merge_tail, read_head, read_state, write_rows
 from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, DefinitionVersion
-from viewkeeper.warehouse.rows.negation import write_negation
 from viewkeeper.warehouse.rows.spark_frames import state_frame
 from viewkeeper.warehouse.rows.stored_actions import evaluate_actions as acted
+from viewkeeper.warehouse.rows.stored_actions import write_negation
 
 __all__ = ["world"]
 

@@ -22,7 +22,7 @@ from viewkeeper.check.recomputation import Recomputation
 from viewkeeper.check.serial_schedules import Point, Schedule
 from viewkeeper.check.vector_search import Search, find_chain, find_legal, find_steps
 from viewkeeper.errors import HistoryError
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,7 @@ class _Examination:
             decide()
         unmatched = [i for i, number in enumerate(self._numbers) if number in self._missing]
         evidence = Evidence(
-            self._views,
-            self._schedule,
-            self._numbers,
-            tuple(unmatched),
-            self._order,
-            self._steps,
+            self._views, self._schedule, self._numbers, tuple(unmatched), self._order, self._steps
         )
         faults = self._claims.faults
         return Verdict(self._history, self._answers, faults, self._chain, evidence)

@@ -3,7 +3,7 @@
 Transactions of one source keep its order; those of different sources have no order among them,
 unless global transactions tie them. A *unit* is what a serial schedule applies in one step: one
 transaction with all of its parts, or, where sources have global transactions in opposite orders,
-all those that no serial order can separate (`viewkeeper.maintain.global_parts` does the same).
+all those that no serial order can separate (`viewkeeper.maintain.unit_intake` does the same).
 
 A vector is *atomic* if it has every unit whole or not at all. The atomic vectors are exactly those
 that serial schedules pass through, and any growing chain of them lies on one schedule; so a search

@@ -8,12 +8,18 @@ The two servers are private: below the demo's folder, on free ports of this mach
 and stopped whatever happens. Their password reaches the project as a reference to an environment
 variable. The judge gets every database as a SQLite file, mirrored before the first change and once
 more after the last.
+
+Databases of all kinds as SQLite files, for the judge: read with plain drivers, value by value.
+
+What SQLite has no exact type for is text there, spelled as the writers' journals spell it: decimals
+with their digits, days, and moments in UTC with six digits. Nothing of Viewkeeper reads here.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
@@ -24,21 +30,73 @@ import click
 from viewkeeper.demo.demo_world import DemoSizes, DemoWorld, WriterProgram
 from viewkeeper.demo.judge.evidence import JudgedQuery
 from viewkeeper.demo.shop_world import CATALOGUE, make_database, product_rows
-from viewkeeper.demo.sqlite_mirror import (
-    Content,
-    read_folder,
-    read_lake,
-    read_mariadb,
-    read_postgres,
-    write_mirror,
-)
+from viewkeeper.demo.writers import folder_writer as folder
 from viewkeeper.demo.writers import folder_writer as folder_writers
 from viewkeeper.demo.writers import lake_writer as lake_writers
 from viewkeeper.demo.writers import server_writer as server_writers
 from viewkeeper.demo.writers import sqlite_writer
 from viewkeeper.demo.writers.server_writer import PASSWORD, open_mariadb, open_postgres
+from viewkeeper.demo.writers.sql_writer import plain_value
 from viewkeeper.errors import ProjectError
 from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres, find_program
+
+_SCHEMAS = {
+    "shop": """
+        CREATE TABLE orders (id INTEGER, customer_id INTEGER, placed_at TEXT);
+        CREATE TABLE item (order_id INTEGER, product_id INTEGER, quantity INTEGER);""",
+    "crm": "CREATE TABLE customer (id INTEGER, name TEXT, city TEXT, since TEXT);",
+    "prices": "CREATE TABLE price (sku TEXT, price TEXT, valid_from TEXT, offer TEXT);",
+    "ratings": """
+        CREATE TABLE rating (
+            id INTEGER, product_id INTEGER, stars TEXT, review TEXT, rated_at TEXT);""",
+}
+
+Content = Mapping[str, Iterable[Sequence[Any]]]
+
+
+def write_mirror(path: Path, database: str, content: Content) -> None:
+    """A new SQLite file with these rows."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(_SCHEMAS[database])
+        for table, rows in content.items():
+            for row in rows:
+                marks = ", ".join("?" * len(row))
+                connection.execute(f"INSERT INTO {table} VALUES ({marks})", row)
+        connection.commit()
+
+
+def read_postgres(target: str) -> Content:
+    return _read_tables(open_postgres(target), ("orders", "item"))
+
+
+def read_mariadb(target: str) -> Content:
+    return _read_tables(open_mariadb(target), ("customer",))
+
+
+def _read_tables(opened: Any, tables: Sequence[str]) -> Content:
+    found = {}
+    with closing(opened) as connection, connection.cursor() as cursor:
+        for table in tables:
+            cursor.execute(f"SELECT * FROM {table}")
+            found[table] = [[plain_value(value) for value in row] for row in cursor.fetchall()]
+    return found
+
+
+def read_folder(target: str) -> Content:
+    return {folder.TABLE: _read_prices(Path(target, folder.TABLE))}
+
+
+def _read_prices(path: Path) -> Iterator[Sequence[Any]]:
+    for file in path.glob("*.csv"):
+        yield from folder.read_csv(file)
+
+
+def read_lake(target: str) -> Content:
+    from viewkeeper.demo.writers import lake_writer as lake
+
+    ratings, _ = lake.read_ratings(Path(target))
+    return {lake.TABLE: [lake.plain_row(row) for row in ratings.values()]}
+
 
 USUAL = DemoSizes(customers=1_000, orders=8_000, items=24_000, products=400, imported=300)
 

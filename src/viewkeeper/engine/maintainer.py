@@ -9,30 +9,141 @@ its own from where it stands.
 
 A restart finds the plan that has no record, replays exactly that, and goes on. What no plan names
 yet has left no trace here and is simply seen again.
+
+Telling the sources what no view will ask for again, so that they can forget it.
+
+Nothing is acknowledged before it is committed on disk, and nothing that a load under way still has
+to take back. A view that waits holds a source's log back, up to a limit; beyond it the view is
+stale and stops, so that one view cannot fill a database.
+
+Why views wait: what is said of each view that does not stand at the newest ts.
+
+A view may have stopped, its load may have failed, a source may have lost what it still needs or be
+away, a view that it reads may wait; the first of these that holds is what the user has to know.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from viewkeeper.engine.batch.missing_value import is_without_value
-from viewkeeper.engine.capture.acknowledgement import Acknowledger
-from viewkeeper.engine.capture.blocked_views import explain_waiting
-from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS
+from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS, Lookout
 from viewkeeper.engine.evolution.anchors import ANCHORED, Anchors
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.evolution.view_loads import ViewLoads
-from viewkeeper.engine.group.lookout_choice import make_lookout
+from viewkeeper.engine.group.group_lookout import make_lookout
 from viewkeeper.engine.load.loader import PROGRESS_SECONDS, Loader
 from viewkeeper.engine.plan_runner import PlanRunner
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.edited_sql import take_edits, write_first_versions
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.warehouse.metadata.head import owner_of
-from viewkeeper.warehouse.metadata.record import Drop, Resume
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.warehouse.metadata.head import ViewHead, owner_of
+from viewkeeper.warehouse.metadata.record import Drop, Resume, Stop
+
+
+def explain_waiting(
+    workspace: Workspace, lookout: Lookout, failed: Mapping[str, object]
+) -> dict[str, str]:
+    """The views that do not stand at the newest ts, and why; `failed` are known to be in trouble
+    of their own."""
+    store, catalogue, connections = workspace.store, workspace.catalogue, workspace.connections
+    reasons = {}
+    newest = store.ledger.next_ts - 1
+    for name in catalogue:
+        stored = store.head.views.get(name)
+        if stored is not None and stored.stopped:
+            reasons[name] = stored.stopped
+        elif broken := [s for s in catalogue.sources_of(name) if s in lookout.tables.broken]:
+            reasons[name] = str(lookout.tables.broken[broken[0]])
+        elif name in failed:
+            reasons[name] = str(failed[name])
+        elif away := [s for s in catalogue.sources_of(name) if s in connections.away]:
+            # Also where nothing is known to wait: nobody can say what the source has committed.
+            reasons[name] = "\n".join(str(connections.away[source].error) for source in away)
+        elif lookout.waiting_reason is not None:
+            reasons[name] = lookout.waiting_reason
+        elif held := [p for p in catalogue.parents_of(name) if p in reasons]:
+            reasons[name] = f'it reads view "{held[0]}", which waits or has stopped'
+        elif stored is None or stored.ts < newest:
+            reasons[name] = "not maintained yet"
+    return reasons
+
+
+ACKNOWLEDGE_SECONDS = 1.0
+REST_SECONDS = 60.0
+
+
+class Acknowledger:
+    """Acknowledges for all views of a project together."""
+
+    def __init__(self, workspace: Workspace, lookout: Lookout) -> None:
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
+        self._connections = workspace.connections
+        self._lookout = lookout
+        self._told = 0.0
+        self._rests: dict[str, float] = {}
+
+    def acknowledge_sources(
+        self, held: Callable[[str], list[int]], now: bool, loading: str | None = None
+    ) -> list[ViewkeeperError]:
+        """Acknowledge, at most once a second unless `now`; what went wrong.
+
+        `held` gives positions of a source that must be kept for other reasons. A view that is
+        `loading` again needs nothing of what waits for it, so that it cannot become stale.
+        """
+        if not now and time.monotonic() - self._told < ACKNOWLEDGE_SECONDS:
+            return []
+        self._told = time.monotonic()
+        views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
+        troubles = []
+        for source in self._lookout.tables.watched_sources():
+            # A view before a gap needs nothing of what follows it but a load.
+            gap_after = self._store.ledger.gap_after
+            held_by = [view for view in views if source in view.positions]
+            using = [view for view in held_by if gap_after(view.ts, (source,)) is None]
+            waiting = [view for view in using if view.view != loading]
+            stale = [view for view in waiting if self._is_stale(view, source)]
+            if any(not view.stopped for view in stale):
+                self._store.commit(
+                    Stop(v.view, _stale_reason(v, source)) for v in stale if not v.stopped
+                )
+            positions = [view.positions[source] for view in using if view not in stale]
+            positions += held(source)
+            if positions:
+                troubles += self._acknowledge_source(source, min(positions))
+        return troubles
+
+    def _is_stale(self, view: ViewHead, source: str) -> bool:
+        """Whether a view that waits would hold back more of a source's log than it may."""
+        ledger = self._store.ledger
+        waiting = ledger.entries_between(view.ts, ledger.next_ts)
+        changes = sum(entry.changes for entry in waiting if entry.source == source)
+        return changes + self._lookout.sightings.changes_of(source) > self._settings.batch.wait_rows
+
+    def _acknowledge_source(self, name: str, position: int) -> list[ViewkeeperError]:
+        if time.monotonic() < self._rests.get(name, 0.0):
+            return []
+        try:
+            self._connections.try_action(name, lambda source: source.acknowledge_position(position))
+        except ViewkeeperError as error:
+            # Nothing is lost by trying less often what goes wrong each time.
+            self._rests[name] = time.monotonic() + REST_SECONDS
+            return [error]
+        return []
+
+
+def _stale_reason(view: ViewHead, source: str) -> str:
+    return (
+        f'stale: too many changes of source "{source}" came while this view waited\n'
+        f"  hint: `viewkeeper run --reanchor {view.view}`"
+    )
 
 
 class Again(Enum):

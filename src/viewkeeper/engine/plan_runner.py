@@ -4,6 +4,11 @@ A plan is durable before any of its work. What could be done of it is committed 
 finishes the plan; a view that could not be maintained waits, or stops with a reason. A view that is
 not swept in batches is brought up to date by its own machine afterwards, under the ts that plans
 have given.
+
+The commit that takes one view over a barrier, to a state without rows that nobody listed.
+
+What went is taken out of the stored view, everything else up to the barrier is maintained as one
+transaction, and both are one commit (`viewkeeper.engine.batch.barrier` says why that is exact).
 """
 
 from __future__ import annotations
@@ -16,8 +21,7 @@ from viewkeeper.engine.algorithms.algorithm_runner import (
     StepTotals,
     no_quiet_error,
 )
-from viewkeeper.engine.batch.barrier import barrier_of
-from viewkeeper.engine.batch.barrier_commit import BarrierCrossing
+from viewkeeper.engine.batch.barrier import Sieve, barrier_of, keys_of, removal_files
 from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, clashing_views
 from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.batch.missing_value import MissingValues, is_without_value
@@ -35,8 +39,39 @@ from viewkeeper.errors import (
     ViewkeeperError,
 )
 from viewkeeper.view.graph import tables_of_view
-from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.store import Store
+
+
+class BarrierCrossing:
+    """Brings views over barriers, one view at a time."""
+
+    def __init__(self, workspace: Workspace, batches: BatchRunner) -> None:
+        self._store = workspace.store
+        self._connections = workspace.connections
+        self._batches = batches
+
+    def commit_crossing(
+        self, plan: BatchPlan, member: BatchView
+    ) -> tuple[list[LedgerEntry], BatchOutcome]:
+        """Do the work of a plan that takes one view over a barrier, and commit it."""
+        view, (after, until) = member.view, plan.views[member.name]
+        ledger = self._store.ledger.entries_between(after, until)
+        entries = [entry for entry in ledger if entry.source in view.sources]
+        ends = self._store.positions_until(member.name, until)
+        number = self._store.head.record + 1
+        try:
+            sieve = Sieve(entries, keys_of(view, entries, self._connections))
+        except SourceError as error:
+            outcome = self._batches.failed_outcome(member, error)
+        else:
+            outcome = self._batches.cross_barrier(number, member, entries, ends, sieve)
+        if member.name not in outcome.errors:
+            gone = removal_files(self._store, view, sieve, until, number)
+            outcome.files[member.name] = (*gone, *outcome.files.get(member.name, ()))
+        self._store.commit(outcome.changes_for(member, until, ends, exact=False), plan.n)
+        self._batches.clean_spool()
+        return entries, outcome
 
 
 class PlanRunner:
@@ -99,8 +134,14 @@ class PlanRunner:
         return found
 
     def record_barriers(self, entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
-        """Write entries that have a barrier down at once; the entries that are still to be."""
-        return () if self._crossing.record_barriers(entries) else entries
+        """Give entries their ts at once if there is a barrier or a schema change among them, which
+        views must find in the ledger; the entries that still have none."""
+        if not any(e.emptied or e.keyed or e.reshaped or e.gap for e in entries):
+            return entries
+        plan = BatchPlan(self._store.next_plan, entries)
+        self._store.write_plan(plan)
+        self._store.commit([], plan.n)
+        return ()
 
     def cross_next(self, name: str, barrier: int, entries: tuple[LedgerEntry, ...]) -> None:
         """Take a view over the barrier at a ts, in a plan that also names these entries."""

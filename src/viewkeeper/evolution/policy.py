@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.evolution.project_file_values import list_choices, read_mapping
+from viewkeeper.evolution.preferences import list_choices, read_mapping
 from viewkeeper.updates.schema_change import KINDS, ChangeKind, SchemaChange
 
 Policy = Literal["exception", "evolve", "try_evolve", "lenient", "ignore", "approve"]

@@ -11,20 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.maintain.algorithm_protocol import Algorithm
+from viewkeeper.maintain.algorithm_protocol import Algorithm, Level, TransactionKind
 from viewkeeper.maintain.eca import Eca
-from viewkeeper.maintain.promises import Level, TransactionKind
 from viewkeeper.maintain.recompute import Recompute
-from viewkeeper.maintain.strobe_family.c_strobe import make_c_strobe
-from viewkeeper.maintain.strobe_family.c_t_strobe import make_c_t_strobe
+from viewkeeper.maintain.strobe_family.c_strobe import make_c_strobe, make_c_t_strobe
 from viewkeeper.maintain.strobe_family.conventional import Conventional
-from viewkeeper.maintain.strobe_family.g_strobe import make_g_strobe
 from viewkeeper.maintain.strobe_family.strobe import Strobe
-from viewkeeper.maintain.strobe_family.t_strobe import make_t_strobe
-from viewkeeper.maintain.sweep_family.batch_sweep_machine import BatchSweep
+from viewkeeper.maintain.strobe_family.t_strobe import make_g_strobe, make_t_strobe
+from viewkeeper.maintain.sweep_family.batch_sweep import BatchSweep
 from viewkeeper.maintain.sweep_family.nested_sweep import NestedSweep
-from viewkeeper.maintain.sweep_family.pvm import make_pvm
-from viewkeeper.maintain.sweep_family.pvm_cc import make_pvm_cc
+from viewkeeper.maintain.sweep_family.pvm import make_pvm, make_pvm_cc
 from viewkeeper.maintain.sweep_family.sweep import make_sweep
 
 Make = Callable[..., Algorithm]

@@ -44,8 +44,7 @@ from viewkeeper.maintain.algorithm_protocol import (
     ResumePoint,
     Term,
 )
-from viewkeeper.maintain.global_parts import changes_of
-from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake, changes_of
 from viewkeeper.maintain.view_change import project_outputs, relevant_changes
 from viewkeeper.updates.view_actions import AddRows, ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan

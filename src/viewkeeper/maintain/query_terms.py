@@ -15,10 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    AskAction,
-    Term,
-)
+from viewkeeper.maintain.algorithm_protocol import AskAction, Term
 from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, run_sweep, view_change
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup

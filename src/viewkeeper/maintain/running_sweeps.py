@@ -13,10 +13,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from viewkeeper.delta.algebra import D
-from viewkeeper.maintain.algorithm_protocol import (
-    Answered,
-    AskAction,
-)
+from viewkeeper.maintain.algorithm_protocol import Answered, AskAction
 from viewkeeper.maintain.view_change import SweepGenerator
 from viewkeeper.updates.source_protocol import Answer, Lookup
 
@@ -43,10 +40,6 @@ class RunningSweeps(Generic[K, D]):
     def __len__(self) -> int:
         """How many sweeps are at work."""
         return len({id(stage) for stage, _ in self._waiting.values()})
-
-    def sweep_keys(self) -> list[K]:
-        """The sweeps at work, oldest question first."""
-        return list(dict.fromkeys(stage.key for stage, _ in self._waiting.values()))
 
     def start_sweep(self, key: K, sweep: SweepGenerator[D]) -> list[AskAction]:
         """Begin a sweep: its first questions, or none if it ended at once."""

@@ -17,18 +17,158 @@ What must hold:
 
 Symbols: a partition is GS when UGS is empty; Group has GB, `viewkeeper.partition.view_graph` the
 lists.
+
+Why two views are in one group, or why it is fine that they are not: in sentences.
+
+The reasons that merged groups form a forest over views, so between two views of one group there is
+exactly one path of reasons. A reason may rest on two views being together already; what put those
+together is said first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from viewkeeper.errors import ProjectError, suggest_nearest
-from viewkeeper.partition.atomic_groups import Reason, atomic_groups
-from viewkeeper.partition.group_reasons import why_apart, why_together
-from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import ViewGroup, group_bases, group_name_of
+from viewkeeper.partition.atomic_groups import Dependent, Reason, WantedTogether, atomic_groups
+from viewkeeper.partition.view_graph import ViewGraph, ViewGroup, group_bases, group_name_of
+
+SHOWN = 6
+"""Names in a list before the rest is counted."""
+
+
+def why_together(
+    graph: ViewGraph, group: ViewGroup, reasons: Iterable[Reason], one: str, other: str
+) -> tuple[str, ...]:
+    """What put two views of a group together, what it rests on first."""
+    if one == other:
+        return (f"{one} is one view.",)
+    inside = frozenset(group.views)
+    forest: dict[str, list[Reason]] = {view: [] for view in group.views}
+    for reason in reasons:
+        if reason.ends[0] in inside:
+            for end in reason.ends:
+                forest[end].append(reason)
+    said: dict[str, None] = {}
+    # A reason is said when all that it rests on has been.
+    steps: list[tuple[Reason, bool]] = [
+        (step, False) for step in _reason_path(forest, one, other)[::-1]
+    ]
+    begun: set[Reason] = set()
+    while steps:
+        reason, rested = steps.pop()
+        if rested:
+            said[_sentence_of(graph, reason)] = None
+        elif reason not in begun:
+            begun.add(reason)
+            steps.append((reason, True))
+            steps += [(step, False) for step in _ground_of(forest, reason)[::-1]]
+    return (
+        *said,
+        f"One order over {join_names(group.bases)} keeps {join_names(group.views)} in step.",
+    )
+
+
+def why_apart(
+    graph: ViewGraph, one: str, other: str, groups: tuple[ViewGroup, ViewGroup]
+) -> tuple[str, ...]:
+    """Why two views of different groups need no common order."""
+    shared = graph.common_bases(one, other)
+    if not shared:
+        return (
+            f"{one} and {other} are not together.",
+            "They derive from no common base, so no order between them can be wrong.",
+        )
+    return (
+        f"{one} and {other} are not together, though both derive from {join_names(shared)}.",
+        *_explain_virtual(graph, one, other, groups[1]),
+        *_explain_virtual(graph, other, one, groups[0]),
+        *(
+            _explain_independent(view, group)
+            for view, group in zip((one, other), groups, strict=True)
+        ),
+        f"So each shows one state of {join_names(shared)} at any moment (base consistency); at one "
+        "moment the two may show different ones.",
+        "Where that is not enough, the project can keep them together.",
+    )
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Names as a clause.
+
+    >>> join_names(["a"]), join_names(["a", "b", "c"]), join_names([f"v{n}" for n in range(9)])
+    ('a', 'a, b and c', 'v0, v1, v2, v3, v4, v5 and 3 more')
+    """
+    if len(names) > SHOWN:
+        return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _ground_of(forest: dict[str, list[Reason]], reason: Reason) -> list[Reason]:
+    """The path between the two children of a reason; empty if they are one view."""
+    match reason:
+        case Dependent(child=child, other_child=other):
+            return _reason_path(forest, child, other)
+        case WantedTogether():
+            return []
+        case _:
+            assert_never(reason)
+
+
+def _reason_path(forest: dict[str, list[Reason]], start: str, goal: str) -> list[Reason]:
+    """The reasons between two views of one group."""
+    came: dict[str, tuple[str, Reason] | None] = {start: None}
+    waiting = deque([start])
+    while goal not in came:
+        view = waiting.popleft()
+        for reason in forest[view]:
+            there = reason.ends[reason.ends[0] == view]
+            if there not in came:
+                came[there] = view, reason
+                waiting.append(there)
+    path: list[Reason] = []
+    while step := came[goal]:
+        goal = step[0]
+        path.append(step[1])
+    return path[::-1]
+
+
+def _sentence_of(graph: ViewGraph, reason: Reason) -> str:
+    match reason:
+        case WantedTogether(one=one, other=other):
+            return f"The project wants {one} and {other} together."
+        case Dependent(child=child, parent=parent, other_child=reader, other=other, base=base):
+            if graph.is_ancestor(other, parent):
+                who = "reads" if reader == child else f"{reader} reads"
+                return f"{child} reads {parent}, which derives from {other}, and {who} {other} too."
+            (reader1, one), (reader2, two) = sorted([(child, parent), (reader, other)])
+            if reader1 == reader2:
+                return f"{reader1} reads {one} and {two}, which both derive from {base}."
+            return f"{reader1} reads {one}, and {reader2} reads {two}: both derive from {base}."
+        case _:
+            assert_never(reason)
+
+
+def _explain_virtual(graph: ViewGraph, above: str, below: str, group: ViewGroup) -> Iterator[str]:
+    """If one derives from the other: by which virtual base of its group."""
+    if graph.is_ancestor(above, below):
+        by = next(base for base in group.virtual if graph.is_ancestor(above, base))
+        via = "" if by == above else f", by {by},"
+        yield f"{below} derives from {above}{via} as from a virtual base, and follows its order."
+
+
+def _explain_independent(view: str, group: ViewGroup) -> str:
+    if len(group.bases) == 1:
+        return f"The group of {view} reads {group.bases[0]} alone."
+    return (
+        f"The group of {view} reads {join_names(group.bases)}, of which no two derive from a "
+        "common "
+        "base."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +237,7 @@ def _make_group(
 
 
 def _find_homes(
-    graph: ViewGraph,
-    views: Mapping[str, tuple[str, ...]],
-    bases: Mapping[str, tuple[str, ...]],
+    graph: ViewGraph, views: Mapping[str, tuple[str, ...]], bases: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str]:
     """The group that each base is internal to: the largest that reads it, then the first."""
     homes: dict[str, str] = {}

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, Literal, TypeVar
 
-from viewkeeper.simulate.world_steps import DeliverStep, EvaluateStep
+from viewkeeper.simulate.scenario import DeliverStep, EvaluateStep
 
 QuestionT = TypeVar("QuestionT")
 MessageT = TypeVar("MessageT")

@@ -15,11 +15,7 @@ import pyarrow as pa
 
 from viewkeeper.check.history.recorded_history import Row, ShownState
 from viewkeeper.delta.algebra import COUNT, TS
-from viewkeeper.maintain.algorithm_protocol import (
-    CommitAction,
-    ResumePoint,
-    StampAction,
-)
+from viewkeeper.maintain.algorithm_protocol import CommitAction, ResumePoint, StampAction
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.updates.view_actions import (
     AddRows,

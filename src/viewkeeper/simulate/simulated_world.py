@@ -9,50 +9,161 @@ Answers are handed over as the engine hands them over. An algorithm that reads a
 answer only when its cut is exactly what was delivered: it waits while the answer is ahead and the
 question is asked again when the answer is behind. The others get it at once with its tail, or when
 their source's stream has passed its cut.
+
+The initial load of a simulated view: the join of all tables as they are at the start.
+
+It is the same view change as everywhere, with every place bound to its rows, so that nobody is
+asked. The checker does not rely on it: it recomputes the first state like all others.
+
+An algebra that notes compensations: what was removed from an answer, and what was added to it.
+
+Compensation is a join with a condition on ts (`viewkeeper.maintain.compensation`), and no other
+join has one. So the carrier shows every compensation, and the algorithm under test needs no hook
+for it.
+
+One life of a simulated warehouse: its machine, and what was sent to it and received by it.
+
+A crash ends a life and loses all of this; what is stored stays, and the next life begins with it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, assert_never
 
+import pyarrow as pa
+
 from viewkeeper.check.history.recorded_history import RecordedHistory, Row
-from viewkeeper.delta.algebra import Algebra
-from viewkeeper.delta.reference_carrier import Reference
+from viewkeeper.delta.algebra import COUNT, TS, Algebra, TsCondition
+from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta
 from viewkeeper.maintain import algorithm_protocol
 from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
 from viewkeeper.maintain.algorithm_protocol import (
     AcknowledgeAction,
+    Algorithm,
     Answered,
     AskAction,
     Delivered,
     Event,
     StampAction,
 )
-from viewkeeper.simulate.initial_load import load_initial_rows
-from viewkeeper.simulate.observed_algebra import observed_algebra
-from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario
-from viewkeeper.simulate.simulated_source import SimulatedSource
-from viewkeeper.simulate.simulated_store import SimulatedStore
-from viewkeeper.simulate.trace import Trace, signed_text
-from viewkeeper.simulate.warehouse_life import ReplyMessage, ReportMessage, WarehouseLife
-from viewkeeper.simulate.world_steps import (
+from viewkeeper.maintain.query_terms import join_given_rows
+from viewkeeper.simulate.message_channels import MessageChannels
+from viewkeeper.simulate.scenario import (
+    AlgorithmSubject,
     CommitStep,
     CrashStep,
     DeliverStep,
     EvaluateStep,
     RepeatStep,
     RevealStep,
+    Scenario,
+    ScenarioTable,
     Step,
 )
+from viewkeeper.simulate.simulated_source import SimulatedSource
+from viewkeeper.simulate.simulated_store import SimulatedStore
+from viewkeeper.simulate.trace import Trace, signed_text
 from viewkeeper.updates.source_protocol import Answer
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.view.definition import Relation
+from viewkeeper.view.join_tree import JoinKey
 from viewkeeper.view.keyed_view import keyed_view_of
-from viewkeeper.view.sweep_plan import sweep_plan_of
+from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportMessage:
+    """A message: a transaction, or all parts of a global one."""
+
+    transactions: tuple[Transaction, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplyMessage:
+    """A message: the answers to a question."""
+
+    ask: AskAction
+    answers: tuple[Answer, ...]
+
+
+class WarehouseLife:
+    """One life of a warehouse; a crash ends it, and loses all of this."""
+
+    def __init__(self, algorithm: Algorithm, positions: Mapping[str, int], fifo: bool) -> None:
+        """`positions` are where the sources are for the stored view."""
+        self.algorithm = algorithm
+        self.channels = MessageChannels[AskAction, ReportMessage | ReplyMessage](positions, fifo)
+        self.received = {name: set[int]() for name in positions}
+        self.contiguous = dict(positions)
+        """The positions up to which everything of a source was received."""
+        self.held: list[ReplyMessage] = []
+        """Answers that the machine may not have yet."""
+        self.last: dict[str, ReportMessage] = {}
+        """The last report of each source, which may be delivered again."""
+
+    def receive_report(
+        self, report: ReportMessage, stored: Mapping[str, int]
+    ) -> tuple[Transaction, ...]:
+        """Take in a report; what of it was not received before, and is not in the stored view."""
+        new = tuple(
+            t
+            for t in report.transactions
+            if t.position not in self.received[t.source] and t.position > stored[t.source]
+        )
+        for transaction in new:
+            self.received[transaction.source].add(transaction.position)
+            self.last[transaction.source] = report
+        for source, received in self.received.items():
+            while self.contiguous[source] + 1 in received:
+                self.contiguous[source] += 1
+        return new
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way and the machine has nothing to do."""
+        return self.channels.is_empty and not self.held and self.algorithm.is_idle
+
+
+def observed_algebra(trace: Trace) -> Reference:
+    """The reference carrier, with a trace that notes what was compensated."""
+
+    def note_compensation(
+        partial: ReferenceDelta, rows: ReferenceDelta, on: Sequence[JoinKey], when: TsCondition
+    ) -> None:
+        """Note those of the corrections that met a partial row."""
+        kept = [i for i, name in enumerate(rows.columns) if name != TS]
+        met: Counter[Row] = Counter()
+        for row, count in rows.counts.items():
+            if (
+                Reference()
+                .join(partial, ReferenceDelta(rows.columns, {row: count}), on, when)
+                .counts
+            ):
+                met[tuple(row[i] for i in kept)] += count
+        place, _, _ = rows.columns[kept[0]].partition(".")
+        trace.note_compensation(int(place), {row: count for row, count in met.items() if count})
+
+    return Reference(note_compensation)
+
+
+def load_initial_rows(scenario: Scenario, plan: SweepPlan) -> dict[Row, int]:
+    """The rows of the view before the first transaction, as they are stored."""
+    tables = {table.relation: table for table in scenario.tables}
+    bound = {p.index: _arrow_table(tables[p.relation], p.columns) for p in plan.view.places}
+    rows = join_given_rows(Reference(), plan, bound)
+    return {row[:-1]: count for row, count in rows.counts.items()}
+
+
+def _arrow_table(table: ScenarioTable, columns: tuple[str, ...]) -> pa.Table:
+    types = {field.name: field.type for field in table.fields}
+    at = {field.name: i for i, field in enumerate(table.fields)}
+    arrays = [pa.array([row[at[name]] for row in table.rows], types[name]) for name in columns]
+    counts = pa.array(list(table.rows.values()), pa.int64())
+    return pa.table([*arrays, counts], names=[*columns, COUNT])
 
 
 class SimulatedWorld:

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from viewkeeper.errors import SimulationError
-from viewkeeper.simulate.simulated_world import SimulatedWorld
-from viewkeeper.simulate.world_steps import (
+from viewkeeper.simulate.scenario import (
     CommitStep,
     CrashStep,
     DeliverStep,
@@ -22,6 +21,7 @@ from viewkeeper.simulate.world_steps import (
     RevealStep,
     Step,
 )
+from viewkeeper.simulate.simulated_world import SimulatedWorld
 
 BUDGET = 5_000
 """Steps after which a run that does not end is called stuck."""

@@ -15,11 +15,7 @@ import pyarrow as pa
 
 from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.algebra import COUNT, TS
-from viewkeeper.maintain.algorithm_protocol import (
-    AskAction,
-    CommitAction,
-    Term,
-)
+from viewkeeper.maintain.algorithm_protocol import AskAction, CommitAction, Term
 from viewkeeper.simulate.row_text import write_bag
 from viewkeeper.updates.source_protocol import Answer
 from viewkeeper.updates.view_actions import (
@@ -32,15 +28,7 @@ from viewkeeper.updates.view_actions import (
 from viewkeeper.view.definition import Place
 
 What = Literal[
-    "commit",
-    "deliver",
-    "ask",
-    "ask again",
-    "evaluate",
-    "answer",
-    "compensate",
-    "store",
-    "crash",
+    "commit", "deliver", "ask", "ask again", "evaluate", "answer", "compensate", "store", "crash"
 ]
 
 

@@ -13,8 +13,7 @@ from viewkeeper.sources.handles import Book
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 from viewkeeper.upstream import leases
-from viewkeeper.upstream.parent_files import ParentFiles, progress_of
-from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.upstream.parent_project import ParentFiles, ParentProject, progress_of
 from viewkeeper.upstream.snapshot import ViewReader
 from viewkeeper.warehouse.metadata.head import Head
 

@@ -34,8 +34,7 @@ from viewkeeper.sources.handles import HandleTarget
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup, Scan
-from viewkeeper.upstream.parent_files import progress_of
-from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.upstream.parent_project import ParentProject, progress_of
 from viewkeeper.upstream.view_shapes import ViewShapeHistory, live_columns_of
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
@@ -43,7 +42,7 @@ from viewkeeper.warehouse.lake.verified_files import check_footer, translate_rea
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.rows import view_state
 from viewkeeper.warehouse.rows.lookup import Search, find_rows
-from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_per_ts, sum_rows
+from viewkeeper.warehouse.rows.view_state import repeat_rows, sum_per_ts, sum_rows
 
 BATCH_ROWS = 65_536
 ATTEMPTS = 5

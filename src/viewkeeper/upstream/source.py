@@ -9,7 +9,7 @@ Several views are taken together only as far as all of them are committed, and o
 each of them shows on its own: ts that one of them shows as one state are one transaction.
 
 Nothing runs at the parent for us. While it commits nothing, a look is one question to the file
-system (`viewkeeper.upstream.parent_files`).
+system (`viewkeeper.upstream.parent_project`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,11 @@ from viewkeeper.updates.source_protocol import (
     Tables,
 )
 from viewkeeper.upstream.doctor import diagnose_parent, health_of
-from viewkeeper.upstream.followed_views import FollowedViews
+from viewkeeper.upstream.followed_views import FollowedViews, ViewTables, look_for_transactions
 from viewkeeper.upstream.leases import ChildLeases
-from viewkeeper.upstream.look import look_for_transactions
 from viewkeeper.upstream.order_marks import marks_of
 from viewkeeper.upstream.parent_project import ParentProject
 from viewkeeper.upstream.snapshot import ViewOpener, ViewReader
-from viewkeeper.upstream.view_tables import ViewTables
 
 
 def open_source(settings: SourceSettings, reader: str) -> WarehouseSource:

@@ -17,10 +17,9 @@ from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
-from viewkeeper.upstream.parent_files import ParentFiles
-from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.upstream.parent_project import ParentFiles, ParentProject
 from viewkeeper.upstream.view_shapes import ViewShapeHistory, decode_histories, encode_histories
-from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 
 FILE = "parent.json"
 

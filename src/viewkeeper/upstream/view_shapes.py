@@ -26,8 +26,8 @@ from viewkeeper.sources.tables.shape_changes import list_shape_changes, report_c
 from viewkeeper.sources.tables.shape_history import ShapeHistory, current_columns_of, name_lives
 from viewkeeper.storage.sealed_json import Body
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.warehouse.metadata.definition_version import schema_of, schema_text
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.metadata.schema_text import schema_of, schema_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from viewkeeper.errors import CorruptError, reload_hint
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake import delta_log
-from viewkeeper.warehouse.lake.file_list import list_digest
+from viewkeeper.warehouse.lake.data_files import list_digest
 from viewkeeper.warehouse.lake.verified_files import PATTERN, check_size
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_head

@@ -15,8 +15,7 @@ from typing import assert_never
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.warehouse.lake import delta_log
-from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.lake.file_list import list_digest
+from viewkeeper.warehouse.lake.data_files import list_digest, stored_schema
 from viewkeeper.warehouse.lake.lake_table import (
     ActiveFile,
     LakeTable,

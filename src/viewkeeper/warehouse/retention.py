@@ -15,7 +15,7 @@ import shutil
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.metadata import plan_files
-from viewkeeper.warehouse.metadata.batch_plan import Ledger
+from viewkeeper.warehouse.metadata.plan_files import Ledger
 from viewkeeper.warehouse.metadata.record import Record
 from viewkeeper.warehouse.recovery import removed_files, retired_tables
 from viewkeeper.warehouse.store import Store

@@ -22,10 +22,9 @@ from typing import Any
 from tests.live.fleet.bases import COLUMNS
 from tests.live.fleet.fleet import Fleet
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.coordination import read_coordination
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.metadata.plan_files import load_ledger
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry, load_ledger
 from viewkeeper.warehouse.rows import view_state
 
 Rows = Counter[tuple[Any, ...]]

@@ -32,7 +32,7 @@ def prepare(server: PrivatePostgres) -> None:
 
 class Postgres(SqlDatabase):
     kind = "postgres"
-    limited = "viewkeeper.sources.postgres.decoding.stream_look"
+    limited = "viewkeeper.sources.postgres.decoding.source_stream"
     secrets = (PASSWORD, quote(PASSWORD, safe=""))
     one = "ctid = (SELECT ctid FROM {table} WHERE {condition} LIMIT 1)"
     types: Mapping[Word, str] = {
@@ -52,7 +52,7 @@ class Postgres(SqlDatabase):
         self.capture = capture
         self.merges_commits = capture == "triggers"
         if self.merges_commits:
-            self.limited = "viewkeeper.sources.postgres.triggers.log_look"
+            self.limited = "viewkeeper.sources.postgres.triggers.log_reader"
         self.writer = psycopg.connect(server.url_of(DATABASE), autocommit=True)
         self.run("SET lock_timeout = '500ms'")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from viewkeeper.delta.exact_cast import exact_cast
-from viewkeeper.sources.tables.wider_types import can_keep_values, classify_type_change, is_widening
+from viewkeeper.sources.tables.column_type import can_keep_values, classify_type_change, is_widening
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 DECIMALS = st.integers(1, 38).flatmap(

@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice, product
 
-from viewkeeper.check.fleet.fleet_checker import LIMIT, FleetFault, FleetFaultKind, FleetVerdict
-from viewkeeper.check.fleet.fleet_values import Vector
+from viewkeeper.check.fleet.fleet_checker import (
+    LIMIT,
+    FleetFault,
+    FleetFaultKind,
+    FleetVerdict,
+    Vector,
+)
 from viewkeeper.check.history_words import difference_text, list_words, rows_text
 from viewkeeper.view.definition import Relation
 

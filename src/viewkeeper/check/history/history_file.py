@@ -9,22 +9,36 @@
 
 Long SQL may be a list of lines. A row is a list of values, or `{"row": [...], "count": 2}`; a
 change is `{"insert": [...]}` or `{"delete": [...]}`, with a count if it is not 1. What is wrong is
-refused with its place in the file (`viewkeeper.check.history.json_place`).
+refused with its place in the file (`viewkeeper.check.history.history_file`).
+
+Types and values of a history file: few words for types, and JSON values that are exact.
+
+JSON has integers, floating-point numbers, texts, booleans and null. What it has not is text: a
+decimal as its digits ("12.50"), dates and timestamps in ISO 8601, bytes in hexadecimal. A value
+that does not fit its column's type is refused; nothing is converted silently.
+
+JSON values that know their place in the file, so that whatever is wrong can be pointed at.
+
+A place is written as a path from the top, `states[2].rows[0]`. A key that is not known, is missing
+or occurs twice is an error: in a file that people write, each is a slip of the pen. The other way,
+`layout_json` writes JSON that people can read: what fits on a line is on one line.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import difflib
+import json
+import math
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from viewkeeper.check.history.history_values import (
-    WORDS,
-    HistoryValueType,
-    value_type_of,
-    value_type_of_word,
-)
-from viewkeeper.check.history.json_place import JsonPlace, layout_json, read_json
+import pyarrow as pa
+
 from viewkeeper.check.history.recorded_history import (
     Bag,
     CommittedTransaction,
@@ -32,11 +46,290 @@ from viewkeeper.check.history.recorded_history import (
     Row,
     ShownState,
 )
-from viewkeeper.errors import DefinitionError
+from viewkeeper.errors import DefinitionError, HistoryError
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.expression import type_of
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPlace:
+    """A value, its place in a file, and the file."""
+
+    value: Any
+    where: str = ""
+    path: str | None = None
+
+    def error_here(self, message: str, hint: str | None = None) -> HistoryError:
+        return HistoryError(message, path=self.path, place=self.where or None, hint=hint)
+
+    def read_keys(
+        self, required: Iterable[str], optional: Iterable[str] = ()
+    ) -> dict[str, JsonPlace]:
+        """The values of an object that has these keys and no others."""
+        found = self.read_object()
+        names = [*required, *optional]
+        for name, at in found.items():
+            if name not in names:
+                close = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.5)
+                meant = f'did you mean "{close[0]}"? ' if close else ""
+                raise at.error_here(
+                    f'"{name}" is not known here', f"{meant}known: {', '.join(names)}"
+                )
+        for name in required:
+            if name not in found:
+                raise self.error_here(f'"{name}" is missing', f'add "{name}" here')
+        return found
+
+    def read_object(self) -> dict[str, JsonPlace]:
+        """The values of an object, by its keys."""
+        if not isinstance(self.value, dict):
+            raise self.error_here(f"expected an object, got {_shorten_json(self.value)}")
+        start = f"{self.where}." if self.where else ""
+        return {k: JsonPlace(v, f"{start}{k}", self.path) for k, v in self.value.items()}
+
+    def read_list(self) -> list[JsonPlace]:
+        """The values of a list."""
+        if not isinstance(self.value, list):
+            raise self.error_here(f"expected a list, got {_shorten_json(self.value)}")
+        return [JsonPlace(v, f"{self.where}[{i}]", self.path) for i, v in enumerate(self.value)]
+
+    def read_string(self) -> str:
+        if not isinstance(self.value, str):
+            raise self.error_here(f"expected a text, got {_shorten_json(self.value)}")
+        return self.value
+
+    def read_boolean(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.error_here(f"expected true or false, got {_shorten_json(self.value)}")
+        return self.value
+
+    def read_number(self, least: int) -> int:
+        value = self.value
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise self.error_here(
+                f"expected a whole number from {least}, got {_shorten_json(value)}"
+            )
+        return value
+
+
+def read_json(text: str, path: str | None) -> JsonPlace:
+    """The whole of a JSON text."""
+    top = JsonPlace(None, "", path)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise top.error_here(f'"{twice}" occurs twice in one object', "keep one of them")
+        return found
+
+    def refused(word: str) -> Any:
+        raise top.error_here(
+            f"{word} is no JSON", 'write "Infinity" as a text; NaN cannot be compared'
+        )
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refused)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise JsonPlace(None, where, path).error_here(f"not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise top.error_here("nested too deeply") from None
+    except ValueError as error:
+        # Python reads no integers of thousands of digits.
+        raise top.error_here(f"not valid JSON: {error}") from None
+    return JsonPlace(value, "", path)
+
+
+def layout_json(value: object, indent: int = 0, room: int = WIDTH) -> str:
+    """A value as JSON.
+
+    >>> print(layout_json({"a": [1, 2], "b": "x" * 90}).replace("x", ""))
+    {
+      "a": [1, 2],
+      "b": ""
+    }
+    """
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if len(line) <= room - indent or not isinstance(value, dict | list) or not value:
+        return line
+    deeper = "\n" + " " * (indent + 2)
+    if isinstance(value, dict):
+        keys = [json.dumps(key, ensure_ascii=False) + ": " for key in value]
+        lines = [
+            key + layout_json(inner, indent + 2, room - len(key))
+            for key, inner in zip(keys, value.values(), strict=True)
+        ]
+        begin, end = "{", "}"
+    else:
+        lines = [layout_json(inner, indent + 2, room) for inner in value]
+        begin, end = "[", "]"
+    return begin + deeper + f",{deeper}".join(lines) + "\n" + " " * indent + end
+
+
+def _shorten_json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryValueType:
+    """A type: its word, what a value looks like, and how it is read from JSON and written."""
+
+    word: str
+    type: pa.DataType
+    looks: str
+    read: Callable[[object], object]
+    write: Callable[[object], object] = lambda value: value
+
+
+def value_type_of_word(word: str) -> HistoryValueType | None:
+    """The type that a word names; None if it names none.
+
+    >>> value_type_of_word("bigint").word, value_type_of_word("decimal(9,2)").type.scale
+    ('int', 2)
+    >>> value_type_of_word("money") is None
+    True
+    """
+    plain = word.strip().lower()
+    if found := re.fullmatch(r"decimal\((\d{1,9}),\s*(\d{1,9})\)", plain):
+        precision, scale = int(found[1]), int(found[2])
+        possible = 1 <= precision <= 38 and scale <= precision
+        return _decimal_type(precision, scale) if possible else None
+    plain = ALIASES.get(plain, plain)
+    return next((kind for kind in KINDS if kind.word == plain), None)
+
+
+def value_type_of(type_: pa.DataType | None) -> HistoryValueType | None:
+    """The type of a column; None if a history file has no word for it."""
+    if isinstance(type_, pa.Decimal128Type):
+        return _decimal_type(type_.precision, type_.scale)
+    return next((kind for kind in KINDS if kind.type == type_), None)
+
+
+def _read_boolean(value: object) -> object:
+    return _require_fit(value, isinstance(value, bool))
+
+
+def _integer_reader(bits: int) -> Callable[[object], object]:
+    def read(value: object) -> object:
+        fits = isinstance(value, int) and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+        return _require_fit(value, fits and not isinstance(value, bool))
+
+    return read
+
+
+def _read_float(value: object) -> object:
+    if value in ("Infinity", "-Infinity"):
+        return float(str(value))
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    number = float(_require_fit(value, fits))  # type: ignore[arg-type]  # it is a number now
+    # Adding zero turns -0.0 into 0.0, which SQL calls equal.
+    return _require_fit(number + 0.0, math.isfinite(number))
+
+
+def _read_text(value: object) -> object:
+    return _require_fit(value, isinstance(value, str))
+
+
+def _read_bytes(value: object) -> object:
+    return bytes.fromhex(str(_read_text(value)))
+
+
+def _read_date(value: object) -> object:
+    return datetime.date.fromisoformat(str(_read_text(value)))
+
+
+def _read_timestamp(value: object) -> object:
+    found = datetime.datetime.fromisoformat(str(_read_text(value)))
+    return _require_fit(found, found.tzinfo is None)
+
+
+def _read_instant(value: object) -> object:
+    found = datetime.datetime.fromisoformat(str(_read_text(value)))
+    return _require_fit(found, found.tzinfo is not None) and found.astimezone(datetime.UTC)
+
+
+def _require_fit(value: object, fits: bool) -> object:
+    if not fits:
+        raise ValueError(value)
+    return value
+
+
+def _write_iso(value: object) -> object:
+    assert isinstance(value, datetime.date)
+    return value.isoformat()
+
+
+def _write_hex(value: object) -> object:
+    assert isinstance(value, bytes)
+    return value.hex()
+
+
+def _write_float(value: object) -> object:
+    infinite = isinstance(value, float) and math.isinf(value)
+    return ("Infinity" if value == math.inf else "-Infinity") if infinite else value
+
+
+def _decimal_type(precision: int, scale: int) -> HistoryValueType:
+    def read(value: object) -> object:
+        text = str(
+            _require_fit(value, isinstance(value, str | int) and not isinstance(value, bool))
+        )
+        if not re.fullmatch(r"-?\d+(\.\d+)?", text):
+            raise ValueError(text)
+        whole, _, fraction = text.lstrip("-").partition(".")
+        fits = len(whole.lstrip("0")) <= precision - scale and len(fraction) <= scale
+        return _require_fit(decimal.Decimal(text), fits)
+
+    word = f"decimal({precision},{scale})"
+    looks = (
+        f'digits in a text, like "1.50", at most {precision} of them and {scale} after the point'
+    )
+    return HistoryValueType(
+        word, pa.decimal128(precision, scale), looks, read, lambda v: format(v, "f")
+    )
+
+
+KINDS = (
+    HistoryValueType("boolean", pa.bool_(), "true or false", _read_boolean),
+    HistoryValueType("int", pa.int64(), "an integer of 64 bits", _integer_reader(64)),
+    HistoryValueType("int32", pa.int32(), "an integer of 32 bits", _integer_reader(32)),
+    HistoryValueType("int16", pa.int16(), "an integer of 16 bits", _integer_reader(16)),
+    HistoryValueType("int8", pa.int8(), "an integer of 8 bits", _integer_reader(8)),
+    HistoryValueType(
+        "float", pa.float64(), 'a number, "Infinity" or "-Infinity"', _read_float, _write_float
+    ),
+    HistoryValueType("text", pa.string(), "a text", _read_text),
+    HistoryValueType("date", pa.date32(), 'a date like "2024-02-29"', _read_date, _write_iso),
+    HistoryValueType(
+        "timestamp", pa.timestamp("us"), 'like "2024-02-29 12:00:00"', _read_timestamp, _write_iso
+    ),
+    HistoryValueType(
+        "timestamptz",
+        pa.timestamp("us", "UTC"),
+        'like "2024-02-29 12:00:00+00:00"',
+        _read_instant,
+        _write_iso,
+    ),
+    HistoryValueType("binary", pa.binary(), "bytes in hexadecimal", _read_bytes, _write_hex),
+)
+WORDS = (*(kind.word for kind in KINDS), "decimal(p,s)")
+ALIASES = {
+    "bool": "boolean",
+    "bigint": "int",
+    "int64": "int",
+    "integer": "int",
+    "double": "float",
+    "float64": "float",
+    "string": "text",
+}
+
 
 Tables = Mapping[Relation, tuple[Field, ...]]
 SIGNS = {"insert": 1, "delete": -1}

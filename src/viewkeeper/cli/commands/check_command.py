@@ -15,7 +15,7 @@ import click
 from viewkeeper.check.levels import LADDERS, LIMIT, PVM, STROBE, CheckAnswer, Ladder
 from viewkeeper.cli.format import amount_text, as_json
 from viewkeeper.errors import HistoryError
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 
 if TYPE_CHECKING:
     from viewkeeper.check.checker import Verdict

@@ -101,7 +101,7 @@ def partition_data(
     found: Partition, why: tuple[str, str] | None, warnings: Sequence[str]
 ) -> dict[str, Any]:
     """Everything that is known, for programs."""
-    from viewkeeper.partition.group_levels import group_levels
+    from viewkeeper.partition.message_cost import group_levels
 
     levels = group_levels(found)
     told: dict[str, Any] = {
@@ -147,7 +147,7 @@ def expected_messages(found: Partition) -> dict[str, MessageCounts]:
 
 def partition_lines(found: Partition, member: str = "view") -> Iterator[str]:
     """The partition as text; `member` is what the groups consist of."""
-    from viewkeeper.partition.group_levels import group_levels
+    from viewkeeper.partition.message_cost import group_levels
 
     graph, levels = found.graph, group_levels(found)
     counts = (
@@ -173,11 +173,7 @@ def partition_lines(found: Partition, member: str = "view") -> Iterator[str]:
     yield from _message_lines(found)
 
 
-WAYS = {
-    "ryco": "one registry (RyCo)",
-    "pyco": "one per group (PyCo)",
-    "none": "no coordination",
-}
+WAYS = {"ryco": "one registry (RyCo)", "pyco": "one per group (PyCo)", "none": "no coordination"}
 
 
 def _message_lines(found: Partition) -> Iterator[str]:

@@ -32,8 +32,8 @@ from viewkeeper.updates.view_actions import (
 )
 from viewkeeper.view.sweep_plan import sweep_plan_of
 from viewkeeper.warehouse.lake.data_files import write_rows
-from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile
 from viewkeeper.warehouse.rows.stored_actions import evaluate_actions
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from types import TracebackType
 
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.batch.answer_types import typed_answer
+from viewkeeper.engine.batch.part_sweep import typed_answer
 from viewkeeper.engine.batch.snapshot_openers import tables_by_source
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import SourceAwayError

@@ -20,15 +20,14 @@ import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.views.deleted_by_key import shown_keys
+from viewkeeper.engine.views.algorithm_choice import shown_keys
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.updates.view_actions import DeleteKeys
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.lake.data_files import write_rows
-from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.negation import write_negation
-from viewkeeper.warehouse.rows.stored_actions import evaluate_actions
+from viewkeeper.warehouse.rows.stored_actions import evaluate_actions, write_negation
 from viewkeeper.warehouse.store import Store
 
 

@@ -19,7 +19,6 @@ from typing import Literal
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import LAST_TS
-from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.barrier import Sieve
 from viewkeeper.engine.batch.generated_rows import generate_on_spark, split_rows
 from viewkeeper.engine.batch.own_relations import (
@@ -28,7 +27,14 @@ from viewkeeper.engine.batch.own_relations import (
 )
 from viewkeeper.engine.batch.parent_changes import BatchSpan, read_parents
 from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
-from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, PartTask
+from viewkeeper.engine.batch.part_sweep import (
+    Batch,
+    BatchMember,
+    PartResult,
+    PartTask,
+    cast_rows,
+    types_of,
+)
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.batch.staged_run import BatchView, StagedRun
 from viewkeeper.engine.batch.state_indexes import StateIndexes
@@ -54,7 +60,7 @@ from viewkeeper.updates.queue import (
 from viewkeeper.view.definition import Field, Generate, Relation, ViewDefinition
 from viewkeeper.view.graph import needs_spark
 from viewkeeper.warehouse.activity import ViewActivity, read_activity, write_activity
-from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
 
 

@@ -7,35 +7,73 @@ the rows themselves where they are few, so that a batch of many small parts beco
 
 An error that concerns one view (a source is away, a value does not fit) is returned, not raised, so
 that the views beside it go on; so is what nobody foresaw, with its traceback.
+
+Answers in the types that a definition has, whatever the columns have become.
+
+A source gives values in the type that a column has now. A type that was widened while a batch is
+under way still holds every value that the definition knows; one that no longer fits shows that a
+schema change came in between, and the question counts as broken.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
+from viewkeeper.delta.exact_cast import exact_cast
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.batch.answer_types import typed_answer
 from viewkeeper.engine.batch.own_relations import Ask, OwnRelations, multiply_copies
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import PASSING
-from viewkeeper.errors import UnexpectedViewError, ViewkeeperError
+from viewkeeper.errors import BrokenQueryError, UnexpectedViewError, ViewkeeperError
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, slice_origins
 from viewkeeper.maintain.view_change import run_sweep, view_change
 from viewkeeper.stages.fold import pre_aggregate
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
-from viewkeeper.view.definition import Core, Fold, ViewDefinition
+from viewkeeper.view.definition import Core, Field, Fold, Relation, ViewDefinition
 from viewkeeper.view.sweep_plan import SweepPlan
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.record import DataFile
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def typed_answer(view: ViewDefinition, lookup: Lookup, answer: Answer) -> Answer:
+    """The same answer in the types of the place that asked."""
+    fields = {field.name: field.type for field in view.places[lookup.place].fields}
+    rows = cast_rows(lookup.relation, answer.rows, fields)
+    tail = cast_rows(lookup.relation, answer.tail, fields)
+    if rows is answer.rows and tail is answer.tail:
+        return answer
+    return replace(answer, rows=rows, tail=tail)
+
+
+def cast_rows(relation: Relation, rows: Rows, types: Mapping[str, pa.DataType]) -> Rows:
+    """The rows with these columns in these types."""
+    known = rows.schema
+    if all(types.get(field.name, field.type) == field.type for field in known):
+        return rows
+    wanted = pa.schema([(f.name, types.get(f.name, f.type)) for f in known])
+    try:
+        arrays = [exact_cast(rows.column(f.name), f.type) for f in wanted]
+        return type(rows).from_arrays(arrays, schema=wanted)
+    except (ValueError, pa.ArrowNotImplementedError) as error:
+        what = f"values do not fit the type that their column had: {error}"
+        raise BrokenQueryError(relation.source, relation.table, what) from error
+
+
+def types_of(fields: Sequence[Field]) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in fields}
+
 
 RETURN_BYTES = 256 << 10
 """Results below this size come back to the driver instead of becoming a file of their own."""

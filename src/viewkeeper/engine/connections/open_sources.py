@@ -7,6 +7,17 @@ that goes wrong in it is its own error; `note_error` decides what an error means
 What can hang is asked in errands, threads of their own: every look, and whether a source that was
 away is back. While a source has an errand it is not ready, and nobody waits for it: neither the
 views of other sources, nor whoever wants to stop.
+
+An errand: one thing that is asked of one source, in a thread of its own.
+
+Whoever sent it waits as long as it wants to and goes on without the answer; the answer is there
+when it comes back. A source that hangs so keeps its errand, and nobody else. The thread ends by the
+source's own limits; it does not keep the process from ending.
+
+A lease on the logs of sources, for readers beside the maintainer.
+
+What a scan saw too early is taken back by the source's log. So whoever scans while a maintainer
+acknowledges, a verification or a preview, holds the logs until it has read them.
 """
 
 from __future__ import annotations
@@ -14,12 +25,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from viewkeeper.engine.connections.errand import Errand
 from viewkeeper.engine.connections.guarded_source import GuardedSource, contain_errors
 from viewkeeper.errors import (
     DamagedSourceError,
@@ -34,13 +45,60 @@ from viewkeeper.updates.source_protocol import Source
 from viewkeeper.upstream.any_source import ParentSource, is_parent, open_source, parent_source_of
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
 
+T = TypeVar("T")
+
+
+class Errand(Generic[T]):
+    """Something that is being done with a source."""
+
+    def __init__(self, name: str, action: Callable[[], T]) -> None:
+        self._action = action
+        self._answer: list[T] = []
+        self._error: BaseException | None = None
+        self._afterwards: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._back = threading.Event()
+        self.began = time.monotonic()
+        self._thread = threading.Thread(target=self._run_action, name=f"source {name}", daemon=True)
+        self._thread.start()
+
+    def wait_until_back(self, seconds: float) -> bool:
+        """Wait for some time at most; whether it is back."""
+        return self._back.wait(max(0.0, seconds))
+
+    def get_answer(self) -> T:
+        """What it brought, once it is back; its error if it met one."""
+        assert self._back.is_set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._answer[0]
+
+    def call_afterwards(self, action: Callable[[], None]) -> None:
+        """Do something when it is back, in its thread if that is later."""
+        with self._lock:
+            is_back = self._back.is_set()
+            self._afterwards = None if is_back else action
+        if is_back:
+            action()
+
+    def _run_action(self) -> None:
+        try:
+            self._answer.append(self._action())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            self._error = error
+        with self._lock:
+            self._back.set()
+            afterwards = self._afterwards
+        if afterwards is not None:
+            afterwards()
+
+
 RETRY_SECONDS_MAX = 30.0
 SILENT_SECONDS = 2.0
 """A source that has not answered for so long is away."""
 
 CLOSE_SECONDS = 1.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,3 +337,20 @@ class Connections:
             else:
                 source.close()
         self._open.clear()
+
+
+LEASE_SECONDS = 600.0
+
+
+@contextmanager
+def hold_logs(connections: Connections, names: Sequence[str]) -> Iterator[None]:
+    """Keep the sources' logs from being trimmed, by a lease that ends by itself if we die."""
+    lease = f"verify:{connections.reader}:{time.time_ns()}"
+    for name in names:
+        connections.get_source(name).begin_hold(lease, LEASE_SECONDS)
+    try:
+        yield
+    finally:
+        for name in names:
+            # One that has gone away lets the lease end by itself: the verdict stands.
+            connections.try_action(name, lambda source: source.end_hold(lease))

@@ -23,8 +23,8 @@ from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import GapError, ProjectError, SourceError, reload_hint
 from viewkeeper.view.definition import PROJECT, Relation
-from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan
 from viewkeeper.warehouse.metadata.record import Resume
 
 ANCHORED = "re-anchored:"

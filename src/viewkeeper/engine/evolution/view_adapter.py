@@ -26,11 +26,11 @@ import pyarrow as pa
 
 from viewkeeper.engine.batch.barrier import barrier_of
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.evolution.pending_decisions import PendingDecisions
 from viewkeeper.engine.evolution.schema_decision import (
     MOVES_MAX,
     Approval,
     Halt,
+    PendingDecisions,
     PendingSchemaChange,
     Proposal,
     SchemaDecider,

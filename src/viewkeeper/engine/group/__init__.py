@@ -1,7 +1,7 @@
 """A project as a member of a group: its transactions come in the order of a registry.
 
-`lookout_choice` makes the lookout of a project. In a group that is the `group_lookout`: the
-`membership` says which group and what others read, the `order_client` speaks with the registry,
-`reporter_claims` decides who reports a source, an `inbox` keeps what has not had its turn, and
-`source_agreement` compares parents before a view is loaded. `group_status` is for people.
+`group_lookout` makes the lookout of a project. In a group the `membership` says which group and
+what others read, the `order_client` speaks with the registry and decides who reports a source,
+`received_sources` keep what has not had its turn, and parents are compared before a view is loaded.
+`group_status` is for people.
 """

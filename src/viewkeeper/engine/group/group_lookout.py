@@ -8,28 +8,82 @@ Nothing here is durable but the ledger and the membership's file. After a crash 
 again behind the last number in the ledger; positions say what of it is contained already.
 A source that no view has yet is known from the first registered position on that lies at or beyond
 the one where it began to be followed, so that a view is loaded in a state which has a number.
+
+Whether the sources of a view that is to be loaded show one state of each base.
+
+Computed from what the parents' ledgers say, through all levels, so it is looked at now and then
+only. While it does not hold, the bases concerned are awaited: their reporters give a number to
+where they stand, and everybody who takes it is at one position.
+
+Which lookout a project has: its own order, or that of the group that its registry puts it into.
+
+Everything else of the engine works on what a lookout gives and need not know which one it is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from viewkeeper.engine.capture.lookout import (
-    PATIENCE_SECONDS,
-    LocalLookout,
-)
+from viewkeeper.engine.capture.followed_tables import FollowedTables, LoadPoint
+from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS, LocalLookout, Lookout, Sightings
+from viewkeeper.engine.connections.guarded_source import contain_errors
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.group.base_reporter import BaseReporter
 from viewkeeper.engine.group.membership import Membership
 from viewkeeper.engine.group.order_client import ORDER_MAX, OrderClient
-from viewkeeper.engine.group.received_sources import ReceivedSources
-from viewkeeper.engine.group.source_agreement import SourceAgreement
+from viewkeeper.engine.group.order_client import PATIENCE_SECONDS as REGISTRY_SECONDS
+from viewkeeper.engine.group.received_sources import BaseReporter, ReceivedSources
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SchemaError, SourceError
 from viewkeeper.order.mediator import Mediator, RegisteredBase, TakenIds
+from viewkeeper.order.member_secret import member_secret
+from viewkeeper.order.registry_address import is_service, open_registry
 from viewkeeper.order.registry_protocol import OrderedId
 from viewkeeper.updates.source_protocol import Source
-from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
+from viewkeeper.upstream.order_marks import base_positions, find_diverged_bases
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
+
+COMPARE_SECONDS = 0.3
+
+
+class SourceAgreement:
+    """The sources of one member, compared."""
+
+    def __init__(self, membership: Membership, connections: Connections) -> None:
+        self._membership = membership
+        self._connections = connections
+        self._compared = 0.0
+        self.awaits: Mapping[str, int] = {}
+        """Bases of which the sources of a new view show several states, with the newest."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to compare; those that stood apart are not compared all the time."""
+        return not self.awaits or time.monotonic() - self._compared >= COMPARE_SECONDS
+
+    def has_common_state(self, known: Mapping[str, int]) -> bool:
+        """Whether sources at these positions show one state of each base."""
+        self._compared = time.monotonic()
+        stands = (each for name, at in known.items() for each in self._positions_shown(name, at))
+        try:
+            self.awaits = find_diverged_bases(stands)
+        except SourceError:
+            # A ledger cannot be read now; who needs that parent's rows says so.
+            return False
+        return not self.awaits
+
+    def _positions_shown(self, name: str, at: int) -> Iterator[tuple[str, int]]:
+        """The bases that a source shows at a position, with their own."""
+        upstream = self._membership.upstream_of(name)
+        if isinstance(upstream, RegisteredBase):
+            yield upstream.name, at
+            return
+        upper = self._connections.get_parent(name)
+        assert upper is not None
+        members = {member.name for member in self._membership.members}
+        with contain_errors(name):
+            yield from base_positions(upper.parent, at, members)
 
 
 class GroupLookout:
@@ -254,3 +308,20 @@ def follow_others(
             # It is gone, or cannot be followed: that is the trouble of those who read it.
             continue
     return position
+
+
+def make_lookout(workspace: Workspace, load: Callable[[], LoadPoint | None]) -> Lookout:
+    """The lookout of a project, in a group if it names a registry; `load` gives the load that is
+    under way."""
+    named = workspace.settings.registry
+    connections, sightings = workspace.connections, Sightings(workspace.store)
+    if named is None:
+        return LocalLookout(connections, sightings, FollowedTables(workspace, load))
+    secret = member_secret(workspace.store.root) if is_service(named.url) else None
+    access = (named.token, REGISTRY_SECONDS, secret, named.ca)
+    registry = open_registry(named.url, workspace.settings.folder, *access)
+    membership = Membership(workspace, registry)
+    ordering = OrderClient(membership, registry, workspace.observer.on_trouble)
+    tables = FollowedTables(workspace, load, partial(follow_others, membership, ordering))
+    local = LocalLookout(connections, sightings, tables)
+    return GroupLookout(connections, local, membership, ordering)

@@ -4,6 +4,11 @@ The registry decides which projects must agree. A member joins with what it read
 seconds and whenever that changes, and may find itself in another group. Then it takes the order of
 the old one to its end first, so that its children find every number that they wait for; only when
 all of that is in the ledger does a new span begin.
+
+What a project reads, as its group knows it: bases by their names in ids, and parents.
+
+A source is a database, which has one name for all members of the group, or another project, which
+is a member itself. The registry makes groups of members from these facts.
 """
 
 from __future__ import annotations
@@ -12,13 +17,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from viewkeeper.engine.group.project_reads import ProjectReads
+from viewkeeper.engine.connections.open_sources import reader_of
+from viewkeeper.engine.settings.project_file import read_settings
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.errors import IdentityError
+from viewkeeper.errors import IdentityError, ProjectError
+from viewkeeper.order.global_id import base_name
 from viewkeeper.order.mediator import ParentView, RegisteredBase, Upstream
 from viewkeeper.order.member_groups import bases_behind
 from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFacts, Registry
+from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.upstream import leases
+from viewkeeper.upstream.any_source import is_parent
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
     GroupSpan,
@@ -26,6 +35,60 @@ from viewkeeper.warehouse.metadata.coordination import (
     read_coordination,
     write_coordination,
 )
+
+
+class ProjectReads:
+    """The sources of one project that is a member."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        assert workspace.settings.registry is not None
+        self._settings = workspace.settings
+        self._catalogue = workspace.catalogue
+        self._warehouse = reader_of(workspace.store.root)
+        self.member = workspace.settings.registry.member
+        self.parents = self._parent_members()
+        """The members behind the sources that are other projects."""
+
+    def base_name(self, source: str) -> str:
+        """What the database behind a source is called in ids."""
+        found = self._settings.sources[source]
+        return base_name(self.member, found.name, found.kind, found.global_name)
+
+    def member_facts(self) -> MemberFacts:
+        """What the views read now: tables of databases, and other members."""
+        sources: dict[str, tuple[str, ...]] = {}
+        parents: list[str] = []
+        for view in self._catalogue:
+            for relation in self._catalogue.relations_of(view):
+                if relation.is_own:
+                    # What that view reads is listed with it.
+                    continue
+                if relation.source in self.parents:
+                    parents.append(self.parents[relation.source])
+                    continue
+                name = self.base_name(relation.source)
+                sources[name] = (*sources.get(name, ()), name_of_handle(relation.table))
+        assert self._settings.registry is not None
+        label = self._settings.registry.together
+        return MemberFacts(sources, tuple(parents), label, warehouse=self._warehouse)
+
+    def _parent_members(self) -> dict[str, str]:
+        """The members behind the sources that are other projects."""
+        found = {}
+        for name, source in self._settings.sources.items():
+            if not is_parent(source):
+                continue
+            parent = read_settings(source.read_path()).registry
+            if parent is None:
+                raise ProjectError(
+                    f'source "{name}": the project in {source.read_path()} has no registry, '
+                    "and this "
+                    "one has",
+                    hint="name the same registry in both, or in neither",
+                )
+            found[name] = parent.member
+        return found
+
 
 JOIN_SECONDS = 3.0
 NOTE_SECONDS = 0.3

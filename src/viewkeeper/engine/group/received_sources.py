@@ -2,12 +2,27 @@
 
 Databases are looked at in threads; parents afterwards, since their marks tell of commits that must
 have been seen. Everything received is noted at the mediator too, which says whose turn it is.
+
+What has come from one source and has not had its turn: one queue of a mediator's RMQ.
+
+Reports are kept as the source made them, up to where it was looked at. When an id is taken, all
+that was reported up to its position becomes one entry; a report that goes beyond it stays, because
+it was made of several commits, and the rows of each are found in the log by their positions.
+
+The reporter of bases: which databases this member reports to the registry, and what of them.
+
+One member reports a base for all that read it: every position gets its number once. The reporter
+follows what all members read, from a position that gets a number too: others begin to follow there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+from viewkeeper.engine.capture.followed_tables import FollowedTables
 from viewkeeper.engine.capture.lookout import (
     LocalLookout,
     LookQuestion,
@@ -16,12 +31,121 @@ from viewkeeper.engine.capture.lookout import (
     look_once,
 )
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.group.inbox import Inbox, gone_back_error
 from viewkeeper.engine.group.membership import Membership
 from viewkeeper.engine.group.order_client import QUEUE_MAX, OrderClient
-from viewkeeper.errors import SourceError
-from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase
-from viewkeeper.updates.source_protocol import Boundary, Source
+from viewkeeper.errors import GapError, SourceError
+from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
+from viewkeeper.updates.source_protocol import Boundary, Source, Tables
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
+
+OVERDUE_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What was received of one source: taken up to `at`, looked at up to `read`."""
+
+    at: int
+    read: int
+    began: int | None = None
+    """Where it began to be followed, until a number stands for where it is."""
+    required: int | None = None
+    """Where all that a new view reads began to be captured; to be taken before that is loaded."""
+    captured: Tables = field(default_factory=dict)
+    """What is captured since then."""
+    beyond: int | None = None
+    """The last position that was registered before it began to be followed, if that lies beyond."""
+    reports: deque[Boundary] = field(default_factory=deque)
+    since: float = 0.0
+    """When the first of them became the first."""
+
+    def add_reports(self, boundaries: Sequence[Boundary]) -> None:
+        if not self.reports:
+            self.since = time.monotonic()
+        self.reports.extend(boundaries)
+        if boundaries:
+            self.read = boundaries[-1].position
+
+    def note_registered(self, registered: Iterable[int]) -> None:
+        """Note what was registered before it began to be followed, and lies beyond that."""
+        last = max(registered, default=0)
+        if self.began is not None and last > self.at:
+            self.beyond = last
+
+    def settle_place(self) -> None:
+        """The position of the source has a number in the order now."""
+        self.began = None
+
+    def require_captured(self, tables: Tables) -> None:
+        """These are captured from where it was looked at; what came before is to be taken first."""
+        self.required, self.captured = self.read, tables
+
+    def drop_requirement(self) -> None:
+        """What a new view reads is loaded."""
+        self.required = None
+
+    def has_gone_back(self, source: Source) -> bool:
+        """Whether a database that was just looked at has less than its group has ordered."""
+        if self.beyond is None:
+            return False
+        return max(self.at, self.read) < self.beyond and not source.has_passed(self.beyond)
+
+    @property
+    def overdue_position(self) -> int | None:
+        """The position of a report that has waited for long; its reporter may not see it."""
+        late = bool(self.reports) and time.monotonic() - self.since > OVERDUE_SECONDS
+        return self.reports[0].position if late else None
+
+    def has_captured(self, tables: Tables) -> bool:
+        """Whether these are captured, and what came before that waits to be taken."""
+        return self.required is not None and self.captured == tables
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that was captured with too few columns is taken."""
+        return self.required is None or not self.reports or self.at >= self.required
+
+    def take_entry(
+        self, source: str, until: int, ts: int, taken: TakenIds, now: float
+    ) -> LedgerEntry:
+        """What an id is at this source: all that was reported up to its position."""
+        after, self.at, self.read = self.at, until, max(self.read, until)
+        found: list[Boundary] = []
+        while self.reports and self.reports[0].position <= until:
+            found.append(self.reports.popleft())
+            self.since = time.monotonic()
+        # Changes of a report that goes beyond are counted at its end.
+        rest = [self.reports[0]] if self.reports else []
+        times = [boundary.committed_at for boundary in (*found, *rest)]
+        return LedgerEntry(
+            ts,
+            source,
+            after,
+            until,
+            min(times, default=now),
+            sum(boundary.changes for boundary in found),
+            _joined_names(boundary.emptied for boundary in found),
+            _joined_names(boundary.keyed for boundary in found),
+            tuple(change for boundary in found for change in boundary.reshaped),
+            taken.n,
+            taken.first,
+        )
+
+
+def gone_back_error(source: str, received: Inbox) -> GapError:
+    """The error of a database whose log ends before a position that its group has registered."""
+    return GapError(
+        source,
+        "it has gone back behind what its group has ordered",
+        detail=f"it is at position {received.at}, and {received.beyond} is registered: it was "
+        "replaced, or restored from a backup",
+        hint="begin a new order: `viewkeeper registry leave URL MEMBER` with this member, then run "
+        "all members that read it again",
+    )
+
+
+def _joined_names(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in parts for name in part))
 
 
 class ReceivedSources:
@@ -189,3 +313,72 @@ class ReceivedSources:
             received = self.inboxes[source.name]
             received.add_reports(look_once(source, received.read)[0])
         return position
+
+
+class BaseReporter:
+    """Reports the bases that a member has claimed, in one span of the order."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        tables: FollowedTables,
+        ordering: OrderClient,
+        received: ReceivedSources,
+    ) -> None:
+        self._connections = connections
+        self._tables = tables
+        self._ordering = ordering
+        self._received = received
+        self._beats: dict[str, int] = {}
+        """Positions from which all that members read is followed, until they have a number."""
+
+    def forget_sources(self, names: Iterable[str]) -> None:
+        """These sources are not received any more."""
+        for name in names:
+            self._beats.pop(name, None)
+
+    def claim_bases(self) -> None:
+        """Become the reporter of what nobody reports; follow what other members read of it.
+
+        The position from which that is so gets a number, for those who begin to follow.
+        """
+        if self._ordering.closed:
+            return
+        changed = self._ordering.take_changed()
+        for name, base in self._received.followed_bases():
+            if name in self._connections.away:
+                # Others may see more of it.
+                self._ordering.drop_base(base.name)
+                continue
+            became = self._ordering.claim_base(base.name)
+            if self._ordering.is_reporter(base.name) and (became or changed):
+                self._beat_base(name)
+        if changed:
+            self._received.update_upstreams()
+
+    def _beat_base(self, name: str) -> None:
+        """Follow what all members read of a source, from a position that will have a number."""
+        read = self._received.inboxes[name].read
+        try:
+            position = self._connections.try_action(
+                name, lambda source: self._tables.follow_after(source, read)
+            )
+        except SourceError:
+            # The look that comes says the same, for all views that read it.
+            return
+        if position is not None:
+            self._beats[name] = position
+
+    def register_positions(self) -> None:
+        """Give numbers to what was seen of the sources that we report."""
+        new = False
+        for name, base in self._received.followed_bases():
+            if self._ordering.is_reporter(base.name):
+                seen = [boundary.position for boundary in self._received.inboxes[name].reports]
+                seen += [self._beats[name]] if name in self._beats else []
+                done = self._ordering.register_positions(base.name, seen)
+                if done is not None:
+                    self._beats.pop(name, None)
+                new |= bool(done)
+        if new:
+            self._ordering.fetch_order(self._received.mediator, now=True)

@@ -58,7 +58,7 @@ from viewkeeper.view.definition import (
 from viewkeeper.view.expression import type_of
 from viewkeeper.view.graph import needs_spark, stored_nodes
 from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
-from viewkeeper.warehouse.rows.row_sums import sum_rows
+from viewkeeper.warehouse.rows.view_state import sum_rows
 
 FANOUT = 10
 """A join may make so many times the rows that a load may read."""

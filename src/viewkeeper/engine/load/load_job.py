@@ -60,11 +60,11 @@ from viewkeeper.view.graph_sql import node_query
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.row_sums import sum_rows
 from viewkeeper.warehouse.rows.view_state import (
     files_until,
     read_counted,
     read_stored,
+    sum_rows,
     table_folder,
 )
 

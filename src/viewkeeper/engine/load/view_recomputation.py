@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.batch.answer_types import cast_rows, types_of
+from viewkeeper.engine.batch.part_sweep import cast_rows, types_of
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import unwrap_opener
 from viewkeeper.engine.spark.completed_order import complete_frame

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,9 +32,8 @@ from viewkeeper.view.definition import PROJECT
 from viewkeeper.warehouse.activity import ViewActivity, read_activity
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lock import LockHolder, read_holder
-from viewkeeper.warehouse.metadata.batch_plan import Ledger, read_plan
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
-from viewkeeper.warehouse.metadata.plan_files import FOLDED, load_ledger
+from viewkeeper.warehouse.metadata.plan_files import FOLDED, Ledger, load_ledger, read_plan
 from viewkeeper.warehouse.rows.view_state import table_folder
 from viewkeeper.warehouse.scrub import find_damage
 
@@ -424,8 +423,3 @@ def _source_lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, 
 def _unloaded_status(name: str, found: _Planned) -> ViewStatus:
     lags = tuple(Lag(source, None, 0, False, None, None) for source in found.sources)
     return ViewStatus(name, False, None, None, None, None, None, lags, found.problem)
-
-
-def away_sources(status: ProjectStatus, sources: Sequence[str]) -> tuple[str, ...]:
-    """Those of these sources that do not answer."""
-    return tuple(s.name for s in status.sources if s.error and s.name in sources)

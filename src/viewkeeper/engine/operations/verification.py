@@ -33,8 +33,7 @@ from viewkeeper.engine.batch.change_archive import (
     oldest_kept_ts,
 )
 from viewkeeper.engine.batch.snapshot_openers import Openers, prepare_openers
-from viewkeeper.engine.connections.log_lease import hold_logs
-from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.connections.open_sources import Connections, hold_logs
 from viewkeeper.engine.evolution.anchors import anchored_lines
 from viewkeeper.engine.load.view_recomputation import (
     count_report_rows,

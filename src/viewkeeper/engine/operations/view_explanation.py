@@ -18,8 +18,8 @@ from typing import assert_never
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.operations.clock_explanation import explain_ticks
 from viewkeeper.engine.settings.algorithm_settings import DEFAULT, SCENARIO, AlgorithmSettings
-from viewkeeper.evolution.synchronization.quoted_names import quote_at_source, quote_source_table
-from viewkeeper.maintain.promises import Level
+from viewkeeper.evolution.synchronization.parts_of_sql import quote_at_source, quote_source_table
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.sources.kinds import can_merge_commits, index_quote_of, is_clock
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.stages.fold_calls import text_of_call

@@ -13,7 +13,7 @@ from typing import Any
 
 from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
-from viewkeeper.maintain.promises import Level, TransactionKind
+from viewkeeper.maintain.algorithm_protocol import Level, TransactionKind
 
 DEFAULT = "batch_sweep"
 

@@ -3,6 +3,18 @@
 A minimal file names the warehouse and the sources. Unknown keys are errors that suggest the nearest
 known key; paths are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`;
 sizes `64mb`, `2gb`.
+
+What the project file says about gaps: changes that a source has lost and views still need.
+
+on_gap: reanchor
+views:
+  order_lines: {on_gap: stop}
+
+The `registry:` part of a project file: which registry orders what this project shares.
+
+All projects that name one registry are one environment, and the registry puts them into groups: two
+projects whose views must agree are in one, whether or not they know of each other. Nothing about
+groups is configured, except that projects with the same label `together` are in one in any case.
 """
 
 from __future__ import annotations
@@ -20,13 +32,105 @@ from viewkeeper.engine.settings.algorithm_settings import (
     read_level,
 )
 from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
-from viewkeeper.engine.settings.gap_settings import GapSettings, read_gaps
-from viewkeeper.engine.settings.registry_settings import RegistrySettings, read_registry
-from viewkeeper.errors import ProjectError, suggest_nearest
+from viewkeeper.errors import ProjectError, reload_hint, suggest_nearest
 from viewkeeper.sources.kinds import check_settings, clock_settings
-from viewkeeper.sources.project_yaml import read_yaml
-from viewkeeper.sources.settings import SourceSettings, shorten_value
+from viewkeeper.sources.settings import SourceSettings, read_yaml, shorten_value
 from viewkeeper.view.definition import CLOCK
+
+_KEYS = ("url", "member", "token", "together", "ca")
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """Where the registry is, and how this project is called among its members.
+
+    `token` is what a service asks for; `${NAME}` in it and in the url is an environment variable.
+    `ca` is a file with the certificates that sign for an `https://` service, where the machine does
+    not know them.
+    """
+
+    url: str
+    member: str
+    token: str | None = None
+    together: str = ""
+    ca: str | None = None
+
+
+def read_registry(raw: object, folder: Path, where: str) -> RegistrySettings | None:
+    """The part `registry` of the project file; `registry: URL` is its short form."""
+    if raw is None:
+        return None
+    facts: Mapping[str, Any] = {"url": raw} if isinstance(raw, str) else _check_mapping(raw, where)
+    for key, value in facts.items():
+        if key not in _KEYS:
+            raise ProjectError(
+                f'{where}: unknown key "registry.{key}"',
+                hint=f"keys: {', '.join(_KEYS)}{suggest_nearest(str(key), _KEYS)}",
+            )
+        if not isinstance(value, str) or not value:
+            raise ProjectError(f'{where}: "registry.{key}" must be a text')
+    if "url" not in facts:
+        raise ProjectError(
+            f'{where}: "registry.url" is missing', hint="for example registry: ../registry.db"
+        )
+    member = facts.get("member", folder.resolve().name)
+    rest = (facts.get("token"), facts.get("together", ""), facts.get("ca"))
+    return RegistrySettings(facts["url"], member, *rest)
+
+
+def _check_mapping(raw: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(raw, dict):
+        raise ProjectError(
+            f'{where}: "registry" must be an address, or a mapping with `url`',
+            hint="for example registry: ../registry.db",
+        )
+    return raw
+
+
+GapPolicy = Literal["stop", "reanchor"]
+
+POLICIES: tuple[GapPolicy, ...] = ("stop", "reanchor")
+
+
+@dataclass(frozen=True, slots=True)
+class GapSettings:
+    """Whether views stop at a gap, or are repaired by their difference from what is there now."""
+
+    policy: GapPolicy = "stop"
+    views: Mapping[str, GapPolicy] = field(default_factory=dict)
+
+    def policy_of(self, view: str) -> GapPolicy:
+        return self.views.get(view, self.policy)
+
+
+def read_gaps(raw: Mapping[str, Any], views: Mapping[str, Any], where: str) -> GapSettings:
+    """The settings, given the whole project file and what it says of each view."""
+    found = GapSettings(
+        _read_policy(raw.get("on_gap", "stop"), where),
+        {
+            name: _read_policy(facts["on_gap"], f'{where}: view "{name}"')
+            for name, facts in views.items()
+            if "on_gap" in facts
+        },
+    )
+    if raw.get("registry") and "reanchor" in (found.policy, *found.views.values()):
+        raise ProjectError(
+            f'{where}: "on_gap: reanchor" and "registry" exclude each other',
+            detail="a gap has no number in the order of a group, so that others cannot take it",
+            hint=f"on_gap: stop; after a gap, {reload_hint()}",
+        )
+    return found
+
+
+def _read_policy(word: object, where: str) -> GapPolicy:
+    for known in POLICIES:
+        if word == known:
+            return known
+    raise ProjectError(
+        f'{where}: unknown "on_gap" {word!r}',
+        hint=f"one of {', '.join(POLICIES)}{suggest_nearest(str(word), POLICIES)}",
+    )
+
 
 FILE_NAME = "viewkeeper.yml"
 

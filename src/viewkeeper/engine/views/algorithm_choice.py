@@ -8,11 +8,23 @@ transaction, so on real sources the scenario is that of source-local transaction
 
 A view is bound and its algorithm chosen as soon as its sources answer. Wrong SQL and a refused
 algorithm are errors at once, before anything is dropped; a source that is away only delays.
+
+Refusing views whose sources depend on each other, where nobody orders them.
+
+A view over two parents with a common base, or over a parent and one of its bases, would show two
+states of that base at once: each of the two takes the base's transactions in its own time (Ding,
+Zhang, Rundensteiner 2000, Example 1). A registry that orders the ids of the base for all these
+projects prevents that. Without one such a view is refused when it is defined.
+
+Tables whose rows may go by their key alone, as the user asked for, and views that can bear it.
+
+Where a source logs only the key of a deleted row, the view's own rows with that key are deleted. So
+the view must show the key, at every place where it uses the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +34,8 @@ from viewkeeper.engine.settings.algorithm_settings import (
     SCENARIO,
     AlgorithmSettings,
 )
+from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.bound_view import Binding
-from viewkeeper.engine.views.deleted_by_key import relations_deleted_by_key, shown_keys
-from viewkeeper.engine.views.shared_bases import refuse_dependent
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     DamagedSourceError,
@@ -32,15 +43,94 @@ from viewkeeper.errors import (
     SchemaError,
     SourceAwayError,
     UnexpectedSourceError,
+    UnsupportedError,
     reload_hint,
 )
-from viewkeeper.evolution.synchronization.quoted_names import quote_source_table
+from viewkeeper.evolution.synchronization.parts_of_sql import quote_if_needed, quote_source_table
 from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.sources.kinds import whole_rows_remedy
 from viewkeeper.stages.fold import stored_schema_of
-from viewkeeper.view.definition import Field, Fold, Relation, ViewDefinition
+from viewkeeper.upstream.any_source import is_parent
+from viewkeeper.upstream.parent_project import ParentProject, common_base
+from viewkeeper.view.definition import Field, Fold, Relation, ViewDefinition, name_of_handle
+from viewkeeper.view.expression import Column
 from viewkeeper.view.keyed_view import KeyedView, keyed_view_of
+
+
+def relations_deleted_by_key(
+    view: ViewDefinition, connections: Connections
+) -> tuple[Relation, ...]:
+    """The relations of a view of which rows may go by their key only, as the user asked for."""
+    found = []
+    for relation in view.relations:
+        if relation.is_own:
+            continue
+        listed = connections.settings[relation.source].options.get("delete_by_key", ())
+        assert isinstance(listed, Sequence)
+        if name_of_handle(relation.table) in listed:
+            found.append(relation)
+    return tuple(found)
+
+
+def shown_keys(view: ViewDefinition, relation: Relation, key: Sequence[str]) -> list[list[str]]:
+    """For every use of a relation, the view's columns that show its key; an error if one does not.
+
+    A view of which rows are deleted by key must hold the key.
+    """
+    shown = {o.expression: o.name for o in view.outputs if isinstance(o.expression, Column)}
+    found = []
+    for place in (place for place in view.places if place.relation == relation):
+        names = {c.name: name for c, name in shown.items() if c.place == place.index}
+        missing = [column for column in key if column not in names]
+        if missing or not key:
+            alias = quote_if_needed(place.alias)
+            wanted = ", ".join(f"{alias}.{quote_if_needed(column)}" for column in missing)
+            raise ProjectError(
+                f'view "{view.name}": it does not show the key of {relation}, whose rows are '
+                "deleted by key",
+                detail=f"missing: {', '.join(missing) or 'the table has no key'}",
+                hint=f"select {wanted} in the view, or "
+                f"{whole_rows_remedy(quote_source_table(relation.table))}",
+            )
+        found.append([names[column] for column in key])
+    return found
+
+
+def refuse_dependent(view: ViewDefinition, settings: Settings, connections: Connections) -> None:
+    """Refuse a view over sources that share a base, unless a registry orders them.
+
+    SourceAwayError if the files of a parent cannot be read now.
+    """
+    if settings.registry is not None or len(view.sources) < 2:
+        return
+    bases = {source: _source_bases(view, source, connections) for source in view.sources}
+    found = common_base(bases)
+    if found is None:
+        return
+    one, other, base = found
+    raise UnsupportedError(
+        f'view "{view.name}": sources "{one}" and "{other}" are both made from "{base}"',
+        path=view.path,
+        detail="each takes its transactions in its own time, so the view would show two states of "
+        "it at once",
+        hint="let a registry order them: `registry: {url: ...}` in viewkeeper.yml of this project "
+        "and of all that it reads; if these are two databases, give them two names: `global: ...`",
+    )
+
+
+def _source_bases(view: ViewDefinition, source: str, connections: Connections) -> frozenset[str]:
+    """The databases behind what a view reads of a source, by their global names."""
+    settings = connections.settings[source]
+    if not is_parent(settings):
+        return frozenset({settings.global_name})
+    parent = ParentProject(source, settings.read_path().absolute())
+    views = parent.load_head().views
+    tables = {
+        name_of_handle(relation.table) for relation in view.relations if relation.source == source
+    }
+    there = (views[table] for table in tables if table in views)
+    return frozenset(base for each in there for base in parent.bases_of(each))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,14 +88,6 @@ class Binding:
             self.followed,
         )
 
-    def handle_of_relation(self, relation: Relation) -> Relation:
-        """A relation by its handle, given as the SQL names it."""
-        return next(
-            Relation(b.source, b.handle)
-            for b in self.bound
-            if (b.source, b.table) == (relation.source, relation.table)
-        )
-
 
 def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Binding:
     """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""

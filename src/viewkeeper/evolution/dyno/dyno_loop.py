@@ -47,8 +47,7 @@ from viewkeeper.evolution.dyno.dyno_events import (
     DynoStop,
     Event,
 )
-from viewkeeper.evolution.dyno.foresight import Foresight
-from viewkeeper.evolution.dyno.report_queue import QueuedReport, ReportQueue, Unit
+from viewkeeper.evolution.dyno.foresight import Foresight, QueuedReport, ReportQueue, Unit
 from viewkeeper.evolution.dyno.rewriter import Rewriter, Wishes, is_reading_needed
 from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes
 from viewkeeper.evolution.dyno.unit_work import Rereading, RowMaintenance, Work, WorkOutcome

@@ -4,30 +4,159 @@ What stays is left as it is written: a mention changes only if the column is cal
 would be found somewhere else, and then an output keeps its name by an alias. Conditions of inner
 joins mean the same in ON and in WHERE, so one that names something which its ON cannot see, or
 whose table went, moves to WHERE. Tables that come in are joined at the end of their group.
+
+Changes to a view's text, collected and then made at once.
+
+Everything that is not changed stays as its author wrote it, comments and line breaks included. A
+stretch that is taken out takes the blanks before it along, but never the line break that ends a
+comment.
+
+Where the clauses of a view stand in its text, so that one can be taken out and the rest stays.
+
+The parts of a SELECT know their own stretch of text (`viewkeeper.view.sql.select_parts`). Taking
+one out needs more: the comma before it, the words JOIN and ON that go with a table, the whole of
+WHERE. They are found among the tokens, never by looking for characters, so that comments and quotes
+do not matter.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.dialect import Dialect
 
-from viewkeeper.evolution.synchronization.clause_layout import clause_layout_of
 from viewkeeper.evolution.synchronization.part_choice import PartChoice
 from viewkeeper.evolution.synchronization.parts_of_sql import (
     Use,
     ViewCondition,
     ViewParts,
     mentions_of,
+    quote_if_needed,
+    quote_relation,
 )
-from viewkeeper.evolution.synchronization.quoted_names import quote_if_needed, quote_relation
-from viewkeeper.evolution.synchronization.rewritten_names import Owner, RewrittenNames
-from viewkeeper.evolution.synchronization.star_items import StarText, StarWriter
+from viewkeeper.evolution.synchronization.rewritten_names import (
+    Owner,
+    RewrittenNames,
+    StarText,
+    StarWriter,
+)
 from viewkeeper.evolution.synchronization.table_now import TablesNow
-from viewkeeper.evolution.synchronization.text_edits import TextEdits
 from viewkeeper.view.render import spark_type_of
 from viewkeeper.view.sql.scope import Scope
-from viewkeeper.view.sql.sql_text import Span, SqlPiece
+from viewkeeper.view.sql.sql_text import Span, SqlPiece, SqlText, tokens_at_top
+from viewkeeper.view.sql.view_statement import ParsedView
+
+JOINING = {TokenType.JOIN, TokenType.INNER, TokenType.CROSS, TokenType.COMMA}
+
+
+@dataclass(frozen=True, slots=True)
+class TableClause:
+    """A table of FROM: the words that join it, its name and alias, its ON or USING."""
+
+    words: Span
+    """Empty, at the table, for the first one."""
+    table: Span
+    condition: Span | None
+
+    @property
+    def end(self) -> int:
+        return self.table.end if self.condition is None else self.condition.end
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseLayout:
+    """The clauses of a view, and the commas between its items."""
+
+    clauses: tuple[TableClause, ...]
+    commas: tuple[Span, ...]
+    where: Span | None
+    """From the word WHERE to the end of the query."""
+
+
+def clause_layout_of(parsed: ParsedView) -> ClauseLayout:
+    """The places of all clauses in a view's text."""
+    body = parsed.body
+    tokens = [
+        token
+        for token in Dialect.get_or_raise("spark").tokenize(parsed.plain.text)
+        if body.start <= token.start < body.end
+    ]
+    top = list(tokens_at_top(tokens))
+    last_item, last_table = parsed.parts.items[-1].span, parsed.parts.tables[-1].span
+    commas = [
+        _span_of(t) for _, t in top if _is_kind(t, TokenType.COMMA) and t.start < last_item.start
+    ]
+    words = [(i, t) for i, t in top if _is_kind(t, TokenType.WHERE) and t.start > last_table.start]
+    end = words[0][0] if words else len(tokens)
+    where = Span(words[0][1].start, body.end) if words else None
+    starts = {token.start: index for index, token in enumerate(tokens)}
+    tables = [starts[table.span.start] for table in parsed.parts.tables]
+    begins = [_first_join_word(tokens, index) for index in tables]
+    ends = [*begins[1:], end]
+    clauses = [
+        _table_clause(tokens, *indexes) for indexes in zip(begins, tables, ends, strict=True)
+    ]
+    return ClauseLayout(tuple(clauses), tuple(commas), where)
+
+
+def _first_join_word(tokens: list[Token], table: int) -> int:
+    """The index of the first word that joins a table."""
+    while tokens[table - 1].token_type in JOINING:
+        table -= 1
+    return table
+
+
+def _table_clause(tokens: list[Token], begin: int, table: int, end: int) -> TableClause:
+    kinds = (TokenType.ON, TokenType.USING)
+    inside = tokens[table:end]
+    condition = next(
+        (i for i, token in tokens_at_top(inside) if token.token_type in kinds), len(inside)
+    )
+    first = tokens[table].start
+    return TableClause(
+        Span(tokens[begin].start, first),
+        Span(first, inside[condition - 1].end + 1),
+        Span(inside[condition].start, inside[-1].end + 1) if condition < len(inside) else None,
+    )
+
+
+def _is_kind(token: Token, kind: TokenType) -> bool:
+    return token.token_type is kind
+
+
+def _span_of(token: Token) -> Span:
+    return Span(token.start, token.end + 1)
+
+
+class TextEdits:
+    """Replacements and insertions in a text."""
+
+    def __init__(self, sql: SqlText) -> None:
+        self.sql = sql
+        self._replaced: list[tuple[Span, str]] = []
+        self._inserted: defaultdict[int, list[str]] = defaultdict(list)
+
+    def replace_span(self, span: Span, text: str) -> None:
+        self._replaced.append((span, text))
+
+    def insert_text(self, offset: int, text: str) -> None:
+        """After what was inserted there before."""
+        self._inserted[offset].append(text)
+
+    def delete_span(self, span: Span) -> None:
+        """Take a stretch out, and the blanks before it."""
+        before = self.sql.text[: span.start]
+        kept = before.rstrip()
+        if "--" in kept.rpartition("\n")[2]:
+            kept = before
+        self.replace_span(Span(len(kept), span.end), "")
+
+    def edited_text(self) -> str:
+        inserted = [(Span(at, at), "".join(texts)) for at, texts in self._inserted.items()]
+        whole = Span(0, len(self.sql.text))
+        return self.sql.replace_spans(whole, [*self._replaced, *inserted])
 
 
 @dataclass(frozen=True, slots=True)

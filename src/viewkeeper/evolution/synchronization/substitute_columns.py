@@ -21,8 +21,8 @@ from viewkeeper.evolution.synchronization.parts_of_sql import (
     ViewCondition,
     ViewParts,
     normal_form,
+    quote_if_needed,
 )
-from viewkeeper.evolution.synchronization.quoted_names import quote_if_needed
 from viewkeeper.evolution.synchronization.table_now import (
     TableNow,
     TablesNow,

@@ -10,6 +10,17 @@ view before is computed on the way, and is never more than the view allows.
 What must hold: the text that comes out is a view that can be bound to the tables of now; its
 columns are columns of the view before, under their names, and what a star took in; nothing else in
 the text has changed.
+
+What a user can do about a view that cannot follow its sources: lines to run or to paste.
+
+Three ways, each by itself enough: give the database back what it lost; let the project file say
+that the view can do without it; or write the view anew. The second is a line for the project file,
+offered only if a rewriting was found with it.
+
+What a rewriting did, one sentence for each step, for `viewkeeper history`.
+
+The sentences name things as the SQL before had them, in the order in which a reader would ask: what
+was followed, what stands in for what, what the view does without, what its stars took in.
 """
 
 from __future__ import annotations
@@ -20,25 +31,176 @@ from itertools import islice, product
 from types import MappingProxyType
 
 import pyarrow as pa
+import yaml
 
-from viewkeeper.errors import DefinitionError
+from viewkeeper.errors import DefinitionError, reload_hint
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute
-from viewkeeper.evolution.synchronization.part_choice import ChoiceFailure, ListedParts, PartChooser
-from viewkeeper.evolution.synchronization.parts_of_sql import ViewParts, parts_of_view
-from viewkeeper.evolution.synchronization.remedies import (
-    manual_remedy,
-    remedies_of,
-    widen_preferences,
+from viewkeeper.evolution.synchronization.part_choice import (
+    ChoiceFailure,
+    ListedParts,
+    PartChoice,
+    PartChooser,
 )
-from viewkeeper.evolution.synchronization.rewriting_steps import describe_steps
+from viewkeeper.evolution.synchronization.parts_of_sql import (
+    Use,
+    ViewParts,
+    add_column_sql,
+    create_table_sql,
+    parts_of_view,
+)
+from viewkeeper.evolution.synchronization.rewritten_names import StarText
 from viewkeeper.evolution.synchronization.rewritten_sql import RewritingWriter
 from viewkeeper.evolution.synchronization.substitute_columns import SubstituteColumns
-from viewkeeper.evolution.synchronization.table_now import TableNow, TablesNow, columns_before
+from viewkeeper.evolution.synchronization.table_now import (
+    UNKNOWN,
+    TableNow,
+    TablesNow,
+    columns_before,
+)
 from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import ParsedView, parse_view
+
+
+def describe_steps(
+    view: ViewParts, choice: PartChoice, stars: dict[int, StarText]
+) -> tuple[str, ...]:
+    """The sentences, each once."""
+    found = [
+        *_rename_sentences(view, choice),
+        *_substitute_sentences(view, choice),
+        *_loss_sentences(view, choice),
+        *_star_sentences(view, stars),
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _rename_sentences(view: ViewParts, choice: PartChoice) -> Iterator[str]:
+    for place, table in enumerate(view.tables):
+        standing = choice.standings[place]
+        if standing is None or place in choice.gone or standing.substitute is not None:
+            continue
+        if standing.recreated:
+            yield f"{table.relation} is another table of the same name now, and is read anew"
+        elif standing.relation != table.relation:
+            yield f"{table.relation} is called {standing.relation} now"
+        for name in view.columns_used(place):
+            now = standing.column_now(name)
+            if name.lower() in standing.anew:
+                column = f"{table.relation}.{name}"
+                yield f"{column} is another column of the same name now, and is read anew"
+            elif now is not None and now.lower() != name.lower():
+                yield f"{table.relation}.{name} is called {now} now"
+
+
+def _substitute_sentences(view: ViewParts, choice: PartChoice) -> Iterator[str]:
+    for place, standing in enumerate(choice.standings):
+        if standing is not None and standing.substitute is not None and place not in choice.gone:
+            extent = standing.substitute.extent.value
+            relation = view.tables[place].relation
+            yield f"{standing.relation} stands in for {relation}, extent {extent}"
+    for stand_in in choice.used:
+        extent = stand_in.substitute.extent.value
+        yield (
+            f"{stand_in.substitute} stands in for {_column_name(view, stand_in.use)}, extent "
+            f"{extent}"
+        )
+
+
+def _loss_sentences(view: ViewParts, choice: PartChoice) -> Iterator[str]:
+    for place in sorted(choice.gone):
+        yield f"{view.tables[place].relation} is dispensed with"
+    for index, condition in enumerate(view.conditions):
+        if index not in choice.conditions:
+            yield f"the condition {condition.written} is dispensed with"
+    for index, shown in enumerate(view.shown):
+        if index in choice.nulled:
+            lost = ", ".join(_column_name(view, use) for use in sorted(choice.nulled[index]))
+            yield f'the column "{shown.name}" has NULL for {lost}, which is gone'
+        elif index not in choice.shown and shown.starred:
+            yield f'the column "{shown.name}" goes, as the star has it no more'
+        elif index not in choice.shown:
+            yield f'the column "{shown.name}" is dispensed with'
+
+
+def _star_sentences(view: ViewParts, stars: dict[int, StarText]) -> Iterator[str]:
+    for written in stars.values():
+        for place, name in written.taken:
+            yield f"the star takes in {view.tables[place].relation}.{name}"
+        if written.out and written.text:
+            yield "the star is written out"
+
+
+def _column_name(view: ViewParts, use: Use) -> str:
+    return f"{view.tables[use[0]].relation}.{use[1]}"
+
+
+def remedies_of(
+    view: ViewParts, world: TablesNow, wanted: Preferences, enough: Preferences | None
+) -> tuple[str, ...]:
+    """The lines; `enough` are preferences that would have made a rewriting possible."""
+    lines = list(dict.fromkeys(_remedy_statements(view, world)))
+    if enough is not None:
+        lines.append(project_file_line(view.parsed.name, wanted, enough))
+    return (*lines, manual_remedy(view.parsed))
+
+
+def widen_preferences(preferences: Preferences, needs: NamedParts, extent: Extent) -> Preferences:
+    """Preferences with more parts dispensable, and room for an extent."""
+    more = preferences.dispensable
+    allowed = preferences.extent
+    return replace(
+        preferences,
+        extent=allowed if allowed.can_accept(extent) else allowed.followed_by(extent),
+        dispensable=NamedParts(
+            more.columns | needs.columns,
+            more.conditions | needs.conditions,
+            more.relations | needs.relations,
+        ),
+    )
+
+
+def project_file_line(view: str, wanted: Preferences, enough: Preferences) -> str:
+    """What the project file must say beyond what it says.
+
+    >>> parts = NamedParts(columns=frozenset(["price"]))
+    >>> project_file_line("v", Preferences(), Preferences(dispensable=parts))
+    'views: {v: {evolution: {dispensable: {columns: [price]}}}}'
+    """
+    added = {
+        key: sorted(getattr(enough.dispensable, key) - getattr(wanted.dispensable, key))
+        for key in ("columns", "conditions", "relations")
+    }
+    facts: dict[str, object] = {}
+    if enough.extent is not wanted.extent:
+        facts["extent"] = enough.extent.value
+    if any(added.values()):
+        facts["dispensable"] = {key: names for key, names in added.items() if names}
+    line = {"views": {view: {"evolution": facts}}}
+    text: str = yaml.safe_dump(line, default_flow_style=True, width=2**16, sort_keys=False)
+    return text.strip()[1:-1]
+
+
+def manual_remedy(parsed: ParsedView) -> str:
+    where = parsed.path or f"the SQL of {parsed.name}"
+    return f"edit {where}, then {reload_hint([parsed.name])}"
+
+
+def _remedy_statements(view: ViewParts, world: TablesNow) -> Iterator[str]:
+    """What would bring back the tables and columns that are used and gone."""
+    for place, table in enumerate(view.tables):
+        used = [Field(name, view.types[place, name]) for name in view.columns_used(place)]
+        known = tuple(field for field in used if field.type != UNKNOWN)
+        standing = world.table_now(table.relation, [field.name for field in used])
+        if standing is None and known:
+            yield f"{create_table_sql(table.relation.table, known)}  -- in {table.relation.source}"
+        for field in known if standing is not None else ():
+            if standing is not None and standing.column_now(field.name) is None:
+                statement = add_column_sql(standing.relation.table, field)
+                yield f"{statement}  -- in {standing.relation.source}"
+
 
 ATTEMPTS = 64
 """As many combinations of substitutes for lost relations are tried at most."""

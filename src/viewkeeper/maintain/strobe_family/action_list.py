@@ -21,10 +21,7 @@ from itertools import count
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    Action,
-    Answered,
-)
+from viewkeeper.maintain.algorithm_protocol import Action, Answered
 from viewkeeper.maintain.query_terms import source_evaluate
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.key_delete import (

@@ -22,13 +22,7 @@ from __future__ import annotations
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    Action,
-    Delivered,
-    Event,
-    ResumePoint,
-)
-from viewkeeper.maintain.global_parts import changes_of
+from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, ResumePoint
 from viewkeeper.maintain.query_terms import source_evaluate
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.key_delete import (
@@ -39,7 +33,7 @@ from viewkeeper.maintain.strobe_family.key_delete import (
     net_of,
     stored_rows,
 )
-from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake, changes_of
 from viewkeeper.view.sweep_plan import SweepPlan
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
-from viewkeeper.maintain.global_parts import Unit, changes_of
+from viewkeeper.maintain.unit_intake import Unit, changes_of
 from viewkeeper.maintain.view_change import project_outputs
 from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ViewAction
 from viewkeeper.view.definition import Relation

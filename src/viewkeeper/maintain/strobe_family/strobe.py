@@ -27,12 +27,7 @@ from __future__ import annotations
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    Action,
-    Delivered,
-    Event,
-    ResumePoint,
-)
+from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, ResumePoint
 from viewkeeper.maintain.strobe_family.action_list import ActionList
 from viewkeeper.maintain.strobe_family.key_delete import Keys, net_of, single_changes
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake

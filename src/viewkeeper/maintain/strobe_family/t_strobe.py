@@ -25,6 +25,26 @@ Invariants:
 
 Symbols: UL(T) without pairs is `net_of`, IL(T) is `Net.inserted`; AL, UQS and pending(Q) are
 `ActionList`.
+
+G-Strobe: T-Strobe that shows nothing while a global transaction has arrived in part.
+
+Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency
+(1996), section 5.4.
+
+Assumes: what T-Strobe assumes; the parts of a global transaction name it and their number, or one
+source reports them all; transactions carry their source's sequence numbers.
+
+Guarantees: strong consistency for single updates, for transactions of one source and for global
+transactions. It needs quiet moments, and moments at which no global transaction is half received.
+
+Invariants, the three conditions under which the view changes:
+1. No query is unanswered.
+2. What a received transaction depends on was received too: nothing that arrived waits for what
+   precedes it at its source (the conservative form, by sequence numbers).
+3. All parts of every transaction of which some part arrived were received and handled.
+
+Symbols: TT is what was handled since the last commit, together with what the intake holds
+(`UnitIntake.has_held`); AL, UQS and pending(Q) are `ActionList`.
 """
 
 from __future__ import annotations
@@ -32,16 +52,10 @@ from __future__ import annotations
 from typing import Generic, Literal
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    Action,
-    Delivered,
-    Event,
-    ResumePoint,
-)
-from viewkeeper.maintain.global_parts import changes_of
+from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, ResumePoint
 from viewkeeper.maintain.strobe_family.action_list import ActionList
 from viewkeeper.maintain.strobe_family.key_delete import Keys, net_of
-from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake, changes_of
 from viewkeeper.view.sweep_plan import SweepPlan
 
 PartRule = Literal["apart", "gathered", "awaited"]
@@ -53,12 +67,7 @@ class TStrobe(Generic[D]):
     """T-Strobe under one of its rules for global transactions; `awaited` makes it G-Strobe."""
 
     def __init__(
-        self,
-        algebra: Algebra[D],
-        plan: SweepPlan,
-        resume: ResumePoint,
-        keys: Keys,
-        parts: PartRule,
+        self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, keys: Keys, parts: PartRule
     ) -> None:
         self._plan = plan
         self._keys = keys
@@ -103,3 +112,10 @@ def make_t_strobe(
 ) -> TStrobe[D]:
     """T-Strobe; `gather`: the parts of a global transaction wait for each other."""
     return TStrobe(algebra, plan, resume, keys, "gathered" if gather else "apart")
+
+
+def make_g_strobe(
+    algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, *, keys: Keys
+) -> TStrobe[D]:
+    """G-Strobe."""
+    return TStrobe(algebra, plan, resume, keys, "awaited")

@@ -36,18 +36,11 @@ from typing import Generic
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    Action,
-    Answered,
-    Delivered,
-    Event,
-    ResumePoint,
-)
+from viewkeeper.maintain.algorithm_protocol import Action, Answered, Delivered, Event, ResumePoint
 from viewkeeper.maintain.compensation import KnownChanges, join_corrected
-from viewkeeper.maintain.global_parts import Unit
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.sweep_family.unit_change import origins_of, sum_results, unit_rows
-from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
+from viewkeeper.maintain.unit_intake import TakenUnit, Unit, UnitIntake
 from viewkeeper.maintain.view_change import SweepGenerator, lookup_for, relevant_changes
 from viewkeeper.updates.cut import Cut
 from viewkeeper.view.definition import Relation

@@ -16,13 +16,7 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    Action,
-    Answered,
-    Delivered,
-    Event,
-    ResumePoint,
-)
+from viewkeeper.maintain.algorithm_protocol import Action, Answered, Delivered, Event, ResumePoint
 from viewkeeper.maintain.sweep_family.unit_change import RunningEfforts, Strategy, unit_rows
 from viewkeeper.maintain.unit_intake import UnitIntake
 from viewkeeper.updates.view_actions import ViewAction

@@ -6,9 +6,9 @@ order of the lookups does not matter for the result, because every answer is cor
 each at its own pace, and whose results are merged when all have ended:
 
 - `by_walk`: SWEEP's order, one relation after the other, lower places first.
-- `viewkeeper.maintain.sweep_family.sweep_arms.by_arms`: the branches around the changed place, each
+- `viewkeeper.maintain.sweep_family.sweep.by_arms`: the branches around the changed place, each
   in its own sweep.
-- `viewkeeper.maintain.sweep_family.posse.by_cost`: one sweep in stages, several sources asked in
+- `viewkeeper.maintain.sweep_family.pvm.by_cost`: one sweep in stages, several sources asked in
   each.
 """
 
@@ -22,10 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import (
-    Answered,
-    AskAction,
-)
+from viewkeeper.maintain.algorithm_protocol import Answered, AskAction
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.unit_intake import TakenUnit

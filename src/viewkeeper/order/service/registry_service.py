@@ -2,8 +2,8 @@
 
 The service keeps nothing but the store, so a kill at any moment loses nothing that was answered. It
 owns the store under an epoch: a second service is refused while the first lives, and the first
-cannot write after the second took over. `connection_gate` bounds its connections, `http_server`
-reads requests, `service_calls` says who may ask what.
+cannot write after the second took over. `http_server` bounds its connections and reads requests,
+`service_calls` says who may ask what.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import ssl
 import threading
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.service.connection_gate import ConnectionLimits
-from viewkeeper.order.service.http_server import RegistryServer, ServiceAccess
+from viewkeeper.order.service.http_server import ConnectionLimits, RegistryServer, ServiceAccess
 from viewkeeper.order.service.service_calls import ServiceCalls
 from viewkeeper.order.store.stored_registry import StoredRegistry
 

@@ -20,7 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.store.store_database import (
+from viewkeeper.order.store.group_rows import (
     SCHEMA,
     StatementRunner,
     check_format,

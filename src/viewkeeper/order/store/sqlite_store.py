@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.store.store_database import (
+from viewkeeper.order.store.group_rows import (
     SCHEMA,
     StatementRunner,
     check_format,

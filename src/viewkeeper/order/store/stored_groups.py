@@ -6,6 +6,16 @@ behind whom while it lasted. Joining and leaving hold one row for the whole envi
 are computed from facts that nobody else changes meanwhile, and everything that follows is in one
 transaction. Registering holds its own group's row and looks there whether the group is closed, so a
 group is closed before or after any report, never in the middle of one.
+
+Removing from a store what no member has to take any more, inside the caller's transaction.
+
+A kill at any moment leaves all of it or nothing. What is removed at once is bounded, so that nobody
+waits for it.
+
+Hashes of members' secrets in a store, and whether one that was sent is right.
+
+Only a service asks: it cannot tell callers apart by anything else. A member without a hash has
+never joined through a service, or an administrator let it begin again; the next join gives one.
 """
 
 from __future__ import annotations
@@ -15,16 +25,126 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from viewkeeper.errors import IdentityError, RegistryError
+from viewkeeper.errors import AccessError, IdentityError, RegistryError
 from viewkeeper.order.member_groups import find_ambiguous_names, find_circle, regroup_members
-from viewkeeper.order.name_rule import check_names
+from viewkeeper.order.member_secret import is_secret, secret_hash
 from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFacts
-from viewkeeper.order.retention_rule import RetentionWindows
-from viewkeeper.order.store.group_rows import SAME_REGISTRY, GroupRows, facts_text, read_facts
-from viewkeeper.order.store.store_database import StatementRunner
-from viewkeeper.order.store.stored_retention import note_place, remove_groups, trim_order
-from viewkeeper.order.store.stored_secrets import admit_secret, check_secret, forget_secret
-from viewkeeper.partition.view_group import group_name_of
+from viewkeeper.order.retention_rule import RetentionWindows, check_names, is_done, order_cut
+from viewkeeper.order.store.group_rows import (
+    SAME_REGISTRY,
+    GroupRows,
+    StatementRunner,
+    facts_text,
+    read_facts,
+)
+from viewkeeper.partition.view_graph import group_name_of
+
+_SELECT = "SELECT hash FROM registry_secret WHERE member = ?"
+
+
+def admit_secret(registry: str, rows: StatementRunner, member: str, secret: str) -> None:
+    """At a join: the first secret of a member is kept, any other one is an AccessError."""
+    found = rows(_SELECT, member)
+    if not found:
+        rows(
+            "INSERT INTO registry_secret (member, hash) VALUES (?, ?)", member, secret_hash(secret)
+        )
+    elif not is_secret(secret, found[0][0]):
+        raise _another_secret_error(registry, member)
+
+
+def check_secret(registry: str, rows: StatementRunner, member: str, secret: str | None) -> None:
+    """An AccessError unless it is the one that the member joined with."""
+    found = rows(_SELECT, member)
+    if not found:
+        raise AccessError(
+            registry,
+            f'the service has no member "{member}" that may ask for this',
+            hint="it must join first, through the service",
+        )
+    if secret is None:
+        raise AccessError(
+            registry,
+            f'nobody may speak for "{member}" without its secret, and none was sent',
+            hint="its version of Viewkeeper is older than the service's: install the same one",
+        )
+    if not is_secret(secret, found[0][0]):
+        raise _another_secret_error(registry, member)
+
+
+def forget_secret(rows: StatementRunner, member: str) -> None:
+    rows("DELETE FROM registry_secret WHERE member = ?", member)
+
+
+def _another_secret_error(registry: str, member: str) -> AccessError:
+    return AccessError(
+        registry,
+        f'"{member}" has joined with another secret',
+        detail="somebody else has this name, or the file with the secret was lost",
+        hint="give this project another name with `registry: member:`; if it is the same member, "
+        f"the administrator runs `viewkeeper registry forget URL {member}`, and it joins again",
+    )
+
+
+_GROUPS_AT_ONCE = 50
+
+
+def trim_order(
+    rows: StatementRunner, group: str, last: int, trimmed: int, windows: RetentionWindows
+) -> None:
+    """Remove ids of an open group that all members have committed; its row is held."""
+    reached = [n for (n,) in rows("SELECT reached FROM registry_member WHERE grp = ?", group)]
+    cut = order_cut(reached, last, trimmed, windows)
+    if cut == trimmed:
+        return
+    rows(
+        "DELETE FROM registry_id WHERE grp = ? AND n <= ? AND EXISTS (SELECT 1 FROM registry_id"
+        " later WHERE later.grp = registry_id.grp AND later.source = registry_id.source"
+        " AND later.position > registry_id.position)",
+        *(group, cut),
+    )
+    rows("UPDATE registry_group SET trimmed = ? WHERE name = ?", cut, group)
+
+
+def note_place(rows: StatementRunner, member: str, opened: int) -> bool:
+    """Note the group that a member is in, by when it was opened; whether it has gone on."""
+    known = rows("SELECT opened FROM registry_place WHERE member = ?", member)
+    if known == [(opened,)]:
+        return False
+    rows(
+        "INSERT INTO registry_place (member, opened) VALUES (?, ?) ON CONFLICT (member)"
+        " DO UPDATE SET opened = excluded.opened",
+        *(member, opened),
+    )
+    return True
+
+
+def remove_groups(rows: StatementRunner, windows: RetentionWindows) -> None:
+    """Remove closed groups that everybody has left behind; the environment's row is held."""
+    ((now,),) = rows("SELECT regroupings FROM registry_environment")
+    old = rows(
+        "SELECT name, opened, closed FROM registry_group WHERE closed > 0 AND closed <= ?"
+        " ORDER BY opened LIMIT ?",
+        *(now - windows.groups, _GROUPS_AT_ONCE),
+    )
+    if not old:
+        return
+    places: dict[str, list[int | None]] = defaultdict(list)
+    for name, place in rows(
+        "SELECT m.grp, p.opened FROM registry_member m"
+        " JOIN registry_group g ON g.name = m.grp AND g.closed > 0"
+        " JOIN registry_member o ON o.member = m.member"
+        " JOIN registry_group h ON h.name = o.grp AND h.closed = 0"
+        " LEFT JOIN registry_place p ON p.member = m.member WHERE g.closed <= ?",
+        now - windows.groups,
+    ):
+        places[name].append(place)
+    for name, opened, closed in old:
+        if is_done(opened, closed, now, places[name], windows):
+            for table in ("registry_id", "registry_reporter", "registry_member"):
+                rows(f"DELETE FROM {table} WHERE grp = ?", name)
+            rows("DELETE FROM registry_group WHERE name = ?", name)
+
 
 _IS_OPEN = "grp IN (SELECT name FROM registry_group WHERE closed = 0)"
 _NEVER = (1 << 63) - 1

@@ -25,8 +25,7 @@ from viewkeeper.order.registry_protocol import (
     Reporter,
     ReportStatus,
 )
-from viewkeeper.order.store.group_rows import GroupRows, read_facts
-from viewkeeper.order.store.store_database import StatementRunner
+from viewkeeper.order.store.group_rows import GroupRows, StatementRunner, read_facts
 
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.1
 _ROWS_PER_INSERT = 200

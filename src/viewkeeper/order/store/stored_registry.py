@@ -1,7 +1,7 @@
 """A registry in a database: the face that members and services use, over its named parts.
 
 A call is one short transaction of the part that knows about it: ownership
-(`store_ownership`), members and their groups (`stored_groups`), reporters and the order
+(`StoreOwnership`), members and their groups (`stored_groups`), reporters and the order
 (`stored_order`). Which database has the tables is known by the database alone.
 """
 
@@ -19,9 +19,12 @@ from viewkeeper.order.registry_protocol import (
     Reporter,
 )
 from viewkeeper.order.retention_rule import RetentionWindows
-from viewkeeper.order.store.group_rows import GroupRows
-from viewkeeper.order.store.store_database import StoreDatabase
-from viewkeeper.order.store.store_ownership import StoreOwnership, is_never_gone
+from viewkeeper.order.store.group_rows import (
+    GroupRows,
+    StoreDatabase,
+    StoreOwnership,
+    is_never_gone,
+)
 from viewkeeper.order.store.stored_groups import StoredGroups
 from viewkeeper.order.store.stored_order import StoredOrder
 

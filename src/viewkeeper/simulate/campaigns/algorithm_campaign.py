@@ -19,14 +19,13 @@ from typing import Generic, Protocol, TypeVar
 
 from viewkeeper.check.checker import Verdict, check_history
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.shrink import Case, shrink_case
 from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
-from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario
+from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, read_step
 from viewkeeper.simulate.simulated_world import SimulatedWorld
 from viewkeeper.simulate.step_choice import follow_steps, play_randomly, random_tempo
-from viewkeeper.simulate.world_steps import read_step
 
 SHAPES = ("chain:1", "chain:2", "chain:3", "star:3", "self:3", "cycle:3", "chain:4")
 """What is drawn from where no view is asked for."""

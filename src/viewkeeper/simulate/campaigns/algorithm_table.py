@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell, CampaignTally
 
 MARKED = "<!-- {form}:begin -->\n{text}\n<!-- {form}:end -->"

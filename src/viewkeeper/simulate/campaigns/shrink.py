@@ -19,8 +19,7 @@ from typing import TypeVar
 
 from viewkeeper.check.history.recorded_history import CommittedTransaction, Row
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable
-from viewkeeper.simulate.world_steps import Step
+from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable, Step
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.view.expression import Compare, Expression, places_of
 from viewkeeper.view.render import spark_sql_of
@@ -116,8 +115,7 @@ def _with_transactions(case: Case, kept: tuple[CommittedTransaction, ...]) -> Ca
     reporter = {n: s for n, s in case.scenario.reporter.items() if (s, n) in parts}
     late = case.scenario.late & parts
     return replace(
-        case,
-        scenario=replace(case.scenario, transactions=kept, reporter=reporter, late=late),
+        case, scenario=replace(case.scenario, transactions=kept, reporter=reporter, late=late)
     )
 
 

@@ -13,12 +13,18 @@ from __future__ import annotations
 from viewkeeper.check.history.recorded_history import CommittedTransaction
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.workload import FIELDS, define_view
-from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable
+from viewkeeper.simulate.scenario import (
+    AlgorithmSubject,
+    CommitStep,
+    DeliverStep,
+    EvaluateStep,
+    Scenario,
+    ScenarioTable,
+)
 from viewkeeper.simulate.simulated_world import SimulatedWorld
 from viewkeeper.simulate.step_choice import BUDGET, drain_world
-from viewkeeper.simulate.world_steps import CommitStep, DeliverStep, EvaluateStep
 from viewkeeper.view.definition import Relation
 
 UPDATES = 20

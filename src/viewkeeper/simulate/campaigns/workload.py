@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from viewkeeper.check.history.recorded_history import CommittedTransaction, Row
 from viewkeeper.errors import ProjectError
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.scenario import Scenario, ScenarioTable
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.sql.bind import bind_view

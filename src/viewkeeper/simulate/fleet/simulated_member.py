@@ -10,23 +10,138 @@ Two rules that the order by itself does not give, and that tests switch off to s
    of a new group may stand apart; the first id of each source brings all of them to one position.
 2. *A new member loads where the others are*: as of a number at which its parents, through all
    levels of the group, stand at one position of each base, and its bases have an id.
+
+What a fleet does without an order: every member takes ids as they arrive.
+
+This is Example 1 of Ding, Zhang, Rundensteiner (2000). Deltas carry the ids of the base updates
+that caused them. A member takes the id that arrived first as soon as all its parents have sent
+theirs, from each parent the state that it had after that id. Parents that took ids in different
+orders then show different states of the bases, and nothing tells.
+
+The sources that a simulated member reports to the registry, under leases.
+
+A reporter first registers where its log stands, if that is beyond what is registered. A claim that
+the registry does not accept any more, or whose answer was lost, is made again.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
+from typing import Protocol
 
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.mediator import Mediator, ParentView, RegisteredBase, TakenIds
-from viewkeeper.order.registry_protocol import OrderedId
-from viewkeeper.simulate.fleet.arrival_queue import ArrivalQueue
-from viewkeeper.simulate.fleet.fleet_registry import GroupOrder
-from viewkeeper.simulate.fleet.member_reporter import MemberReporter, Surroundings
+from viewkeeper.order.registry_protocol import OrderedId, Reporter
+from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry, GroupOrder, RegistryLink
+from viewkeeper.simulate.fleet.fleet_scenario import Mistake, make_mediator
 from viewkeeper.simulate.fleet.member_warehouse import MemberEntry, MemberWarehouse
-from viewkeeper.simulate.fleet.mistakes import Mistake, make_mediator
 from viewkeeper.simulate.fleet.signed_log import SignedLog
 from viewkeeper.simulate.fleet.sweep_run import ReceivedLogs, SweepRun, begin_run, rows_loaded_at
 from viewkeeper.updates.source_protocol import Answer, Lookup
+
+
+class Surroundings(Protocol):
+    """What a member sees of the world."""
+
+    registry: FleetRegistry
+    bases: Mapping[str, SignedLog]
+    warehouses: Mapping[str, MemberWarehouse]
+    rng: random.Random
+    link: RegistryLink
+    mistake: Mistake | None
+    ordered: bool
+
+
+class MemberReporter:
+    """The claims of one member."""
+
+    def __init__(self, world: Surroundings, warehouse: MemberWarehouse) -> None:
+        self._world = world
+        self._warehouse = warehouse
+        self._claims: dict[str, Reporter] = {}
+
+    def forget_claims(self) -> None:
+        """Another group begins."""
+        self._claims = {}
+
+    def report_source(self, group: GroupOrder, source: str, log: SignedLog) -> None:
+        """Register what a source has committed, if nobody else does."""
+        if not self._world.link.can_reach or not self._world.ordered:
+            return
+        reporter = self._claim_reporter(group, source)
+        if reporter is None:
+            return
+        positions = self._unregistered_positions(
+            source, log, max(group.numbers.get(source, {}), default=None)
+        )
+        if positions:
+            accepted = self._world.registry.register_positions(group, positions, reporter)
+            if not accepted or not self._world.link.can_reach:
+                # Stale, or the answer was lost: claimed again, and sent again.
+                del self._claims[source]
+
+    def _claim_reporter(self, group: GroupOrder, source: str) -> Reporter | None:
+        """Our claim on a source, renewed; None while it is another member's."""
+        registry, clock = self._world.registry, self._world.link.clock
+        found = self._claims.get(source)
+        if found is not None:
+            registry.renew_claim(group, found, clock)
+            return found
+        found = registry.claim_source(group, source, self._warehouse.name, clock)
+        if found is not None:
+            self._claims[source] = found
+        return found
+
+    def _unregistered_positions(
+        self, source: str, log: SignedLog, registered: int | None
+    ) -> list[int]:
+        """The positions to register: some of those that are new, the last always."""
+        mistake = self._world.mistake
+        stands = self._warehouse.positions.get(source, log.position)
+        after = stands if registered is None else registered
+        new = [position for position in log.positions if position > after]
+        if registered is None and not new and mistake is not Mistake.NO_FIRST_REPORT:
+            new = [log.position]
+        early = mistake is Mistake.REGISTERS_EARLY and source not in self._world.bases
+        if early and after <= log.position:
+            new = [*new, log.position + 1]
+        return [at for at in new if at == new[-1] or self._world.rng.random() < 0.7]
+
+
+class ArrivalQueue:
+    """The queue of one member; `behind` are the bases behind each source."""
+
+    def __init__(self, positions: dict[str, int], behind: dict[str, frozenset[str]]) -> None:
+        self.positions = positions
+        self._behind = behind
+        self._arrived: list[GlobalId] = []
+        self._at: dict[tuple[str, GlobalId], int] = {}
+        """Where a source stood after an id."""
+        self.n = 0
+
+    def note_delta(self, source: str, id: GlobalId, position: int) -> None:
+        """A delta came from a source; it stood there after it."""
+        self._at[source, id] = position
+        if id not in self._arrived:
+            self._arrived.append(id)
+
+    def take_ids(self, limit: int) -> list[TakenIds]:
+        """The ids that have come from everybody, in the order of their arrival."""
+        taken: list[TakenIds] = []
+        while self.n < len(self._arrived) and len(taken) < limit:
+            id = self._arrived[self.n]
+            to = {
+                s: self._at.get((s, id)) for s, bases in self._behind.items() if id.source in bases
+            }
+            moves = {s: at for s, at in to.items() if at is not None}
+            if len(moves) < len(to):
+                break
+            self.n += 1
+            forward = {s: at for s, at in moves.items() if at > self.positions[s]}
+            self.positions.update(forward)
+            taken.append(TakenIds(self.n, (id,), forward, self.n))
+        return taken
 
 
 class SimulatedMember:

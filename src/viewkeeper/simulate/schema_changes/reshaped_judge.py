@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.schema_changes.reshaped_scenario import (
     GoneEffect,
     MeaningEffect,

@@ -34,10 +34,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from viewkeeper.check.history.recorded_history import CommittedTransaction
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.row_text import write_bag, write_row
-from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable
-from viewkeeper.simulate.world_steps import Step
+from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable, Step
 from viewkeeper.view.definition import Relation
 
 Words = Literal["view", "stored", "commits", "asked", "answered", "compensated", "lookups", "level"]

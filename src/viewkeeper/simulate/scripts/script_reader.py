@@ -18,7 +18,15 @@ from viewkeeper.check.history.recorded_history import CommittedTransaction, Row
 from viewkeeper.errors import SimulationError, ViewkeeperError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.simulate.row_text import read_bag, take_row
-from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable
+from viewkeeper.simulate.scenario import (
+    AlgorithmSubject,
+    CommitStep,
+    CrashStep,
+    RevealStep,
+    Scenario,
+    ScenarioTable,
+    read_step,
+)
 from viewkeeper.simulate.scripts.script_format import (
     Drain,
     Expect,
@@ -28,7 +36,6 @@ from viewkeeper.simulate.scripts.script_format import (
     Words,
     read_options,
 )
-from viewkeeper.simulate.world_steps import CommitStep, CrashStep, RevealStep, read_step
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view

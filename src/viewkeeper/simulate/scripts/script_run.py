@@ -16,11 +16,11 @@ from typing import assert_never
 from viewkeeper.check.checker import Verdict, check_history
 from viewkeeper.errors import ExpectationError, SimulationError
 from viewkeeper.simulate.row_text import read_bag, write_bag
+from viewkeeper.simulate.scenario import CrashStep
 from viewkeeper.simulate.scripts.script_format import Drain, Expect, Script, ScriptLine, ScriptRun
 from viewkeeper.simulate.simulated_world import SimulatedWorld
 from viewkeeper.simulate.step_choice import drain_world
 from viewkeeper.simulate.trace import What
-from viewkeeper.simulate.world_steps import CrashStep
 
 NOTHING = "nothing"
 

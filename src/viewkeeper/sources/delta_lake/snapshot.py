@@ -29,9 +29,9 @@ from viewkeeper.sources.delta_lake.table_version import (
     gone_version_error,
     open_version,
 )
-from viewkeeper.sources.delta_lake.types import parse_partition_value
 from viewkeeper.sources.delta_lake.version_shapes import (
     StoredColumns,
+    parse_partition_value,
     resolve_handle_columns,
     resolve_plain_columns,
 )
@@ -53,8 +53,7 @@ from viewkeeper.sources.files.parquet import (
 from viewkeeper.sources.handles import Book
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import MisfitError
-from viewkeeper.sources.tables.row_layout import change_columns_of
-from viewkeeper.sources.tables.shape import TableShape
+from viewkeeper.sources.tables.shape import TableShape, change_columns_of
 from viewkeeper.sources.tables.shape_history import ShapeHistory
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle

@@ -47,8 +47,7 @@ from viewkeeper.sources.delta_lake.version_shapes import (
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import TableColumns
-from viewkeeper.sources.tables.description import describe_file_table
-from viewkeeper.sources.tables.row_layout import change_columns_of
+from viewkeeper.sources.tables.shape import change_columns_of, describe_file_table
 from viewkeeper.sources.tables.shape_history import current_columns_of
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import (

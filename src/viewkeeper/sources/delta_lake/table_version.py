@@ -23,8 +23,7 @@ from deltalake.exceptions import TableNotFoundError
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError, reload_hint
 from viewkeeper.sources.delta_lake import log
-from viewkeeper.sources.delta_lake.types import physical_names
-from viewkeeper.sources.delta_lake.version_shapes import SeenShape
+from viewkeeper.sources.delta_lake.version_shapes import SeenShape, physical_names
 from viewkeeper.sources.files.parquet import Keys, ParquetInput, can_match
 from viewkeeper.sources.tables.column_type import TableColumns
 

@@ -9,19 +9,27 @@ schema change has the position of its own version.
 A version never changes its shape, so a question about one can be decided in any task: rows of a
 version in which the column lived come exactly; before it was added they have NULL in it; everything
 else is a BrokenQueryError.
+
+Types of Delta Lake columns, and the values of partition columns, which its log has as text.
+
+A schema in the log is JSON: each column a name and a type, which is a word, or an object where the
+column is nested. Integers of all widths are kept as one type, as everywhere; nested columns are
+refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.sources.delta_lake.types import columns_of_schema, physical_names
+from viewkeeper.sources.files.settings import values_from_text
 from viewkeeper.sources.handles import HandleTarget
-from viewkeeper.sources.tables.column_type import TableColumns
+from viewkeeper.sources.tables.column_type import DIGITS_MAX, ColumnRefusal, TableColumns
 from viewkeeper.sources.tables.shape import REFUSED_TYPE, ShapeColumn, TableShape
 from viewkeeper.sources.tables.shape_history import (
     HandleQuestion,
@@ -29,6 +37,72 @@ from viewkeeper.sources.tables.shape_history import (
     name_lives,
     place_of,
 )
+from viewkeeper.view.definition import Field
+
+_TYPES: dict[str, pa.DataType] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), pa.int64()),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_PHYSICAL = "delta.columnMapping.physicalName"
+_UNSURE = (pa.float32(), pa.float64(), pa.binary())
+
+
+def columns_of_schema(schema: str, partitioned_by: tuple[str, ...]) -> TableColumns:
+    """How the columns of a table are kept, by the schema in its log."""
+    kept, refused = [], {}
+    for column in json.loads(schema)["fields"]:
+        name, target = str(column["name"]), _type_of(column["type"])
+        if isinstance(target, pa.DataType) and name in partitioned_by and target in _UNSURE:
+            target = ColumnRefusal(
+                f"the table is partitioned by it, and its values of type {target} are kept as text",
+                "partition by a column of another type",
+            )
+        if isinstance(target, ColumnRefusal):
+            refused[name] = str(target)
+        else:
+            kept.append(Field(name, target))
+    return TableColumns(tuple(kept), refused)
+
+
+def physical_names(schema: str) -> dict[str, str]:
+    """The name that each column has in files; its own, unless the table maps names."""
+    return {
+        str(column["name"]): str((column.get("metadata") or {}).get(_PHYSICAL, column["name"]))
+        for column in json.loads(schema)["fields"]
+    }
+
+
+def _type_of(stored: object) -> pa.DataType | ColumnRefusal:
+    if isinstance(stored, str):
+        if stored in _TYPES:
+            return _TYPES[stored]
+        if found := _DECIMAL.fullmatch(stored):
+            digits, places = int(found[1][:9]), int(found[2][:9])
+            if 0 < digits <= DIGITS_MAX >= places:
+                return pa.decimal128(digits, places)
+    word = stored.get("type") if isinstance(stored, Mapping) else stored
+    return ColumnRefusal(
+        f"values of type {word} cannot be kept",
+        "use a number, string, binary, boolean, date or timestamp column",
+    )
+
+
+def parse_partition_value(text: str | None, kind: pa.DataType) -> Any:
+    """The value of a partition column that a log has as text; the empty text is NULL.
+
+    A text that is no value of the type is a MisfitError.
+    """
+    if text is None or text == "":
+        return None
+    return values_from_text(pa.array([text], pa.string()), kind)[0].as_py()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +148,7 @@ def shape_in(
         return history.shape_at(version)
     shape, there = parse_shape(), {column.place: column.identity for column in oldest.columns}
     return replace(
-        shape,
-        columns=tuple(replace(c, identity=there.get(c.place, "")) for c in shape.columns),
+        shape, columns=tuple(replace(c, identity=there.get(c.place, "")) for c in shape.columns)
     )
 
 

@@ -32,8 +32,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import GapError, SourceError, reload_hint
+from viewkeeper.sources.files.settings import type_of_word, type_word_of
 from viewkeeper.sources.files.table_files import FileStamp, Listing
-from viewkeeper.sources.files.text_types import type_of_word, type_word_of
 from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.sources.tables.column_type import TableColumns
 from viewkeeper.storage import disk

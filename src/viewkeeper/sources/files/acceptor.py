@@ -47,11 +47,11 @@ from viewkeeper.sources.files.file_parser import FileParser
 from viewkeeper.sources.files.parquet import (
     Keys,
     ParquetInput,
+    columns_of_parquet,
     count_rows,
     read_rows,
     read_stored_schema,
 )
-from viewkeeper.sources.files.parquet_types import columns_of_parquet
 from viewkeeper.sources.files.settings import FolderSettings, TableSettings
 from viewkeeper.sources.files.snapshot import translate_kept_errors
 from viewkeeper.sources.files.table_files import (
@@ -62,8 +62,7 @@ from viewkeeper.sources.files.table_files import (
     stamp_of,
 )
 from viewkeeper.sources.kinds import Differ
-from viewkeeper.sources.tables.column_type import TableColumns, shorten_value
-from viewkeeper.sources.tables.wider_types import can_keep_values
+from viewkeeper.sources.tables.column_type import TableColumns, can_keep_values, shorten_value
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Field
 

@@ -5,7 +5,7 @@
 Rows are kept in memory while they are few. Beyond a limit they are split by a hash of the whole row
 into parts on disk, so that equal rows meet in one part; then each part is summed on its own, split
 again if it is still too large. Equal means as Spark says it: NULL equals NULL, NaN equals NaN.
-Values must be in their canonical form (`parquet_types`).
+Values must be in their canonical form (`parquet`).
 """
 
 from __future__ import annotations

@@ -22,12 +22,11 @@ from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.files.parquet import (
     ParquetInput,
     UnreadableFileError,
+    columns_of_parquet,
     read_rows,
     read_stored_schema,
 )
-from viewkeeper.sources.files.parquet_types import columns_of_parquet
-from viewkeeper.sources.files.settings import TableSettings
-from viewkeeper.sources.files.text_types import type_word_of, values_from_text
+from viewkeeper.sources.files.settings import TableSettings, type_word_of, values_from_text
 from viewkeeper.sources.tables.column_type import MisfitError, TableColumns, shorten_value
 from viewkeeper.view.definition import Field
 

@@ -11,7 +11,7 @@ taken. What somebody wrote between two accepted states is one transaction.
 
 A state with a value that does not fit, or a key twice, is not accepted: the source counts as away,
 with the reason, until the files are mended. A state of another shape is accepted, and says what
-became of the tables and columns (`state_shapes`).
+became of the tables and columns (`snapshot`).
 """
 
 from __future__ import annotations
@@ -29,27 +29,24 @@ from viewkeeper.sources.files.accepted_states import AcceptedState, StateFolder
 from viewkeeper.sources.files.acceptor import merge_columns
 from viewkeeper.sources.files.doctor import diagnose_folder, health_of
 from viewkeeper.sources.files.file_parser import FileParser
-from viewkeeper.sources.files.parquet import (
-    ParquetInput,
-    read_rows,
-)
+from viewkeeper.sources.files.parquet import ParquetInput, read_rows
 from viewkeeper.sources.files.settings import FolderSettings, read_folder_settings
-from viewkeeper.sources.files.snapshot import FilesOpener, translate_kept_errors
-from viewkeeper.sources.files.state_sequence import StateSequence
-from viewkeeper.sources.files.state_shapes import (
+from viewkeeper.sources.files.snapshot import (
+    FilesOpener,
     is_followed_table,
     resolve_state_columns,
     shape_of_table,
     state_changes,
     table_name_of,
+    translate_kept_errors,
 )
+from viewkeeper.sources.files.state_sequence import StateSequence
 from viewkeeper.sources.files.table_files import list_table, locate_file, require_table
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import TableColumns
-from viewkeeper.sources.tables.description import describe_file_table
-from viewkeeper.sources.tables.row_layout import change_columns_of
+from viewkeeper.sources.tables.shape import change_columns_of, describe_file_table
 from viewkeeper.sources.tables.shape_history import current_columns_of
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import (

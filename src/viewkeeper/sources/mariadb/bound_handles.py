@@ -19,7 +19,7 @@ from viewkeeper.sources.mariadb.logged_shapes import (
 )
 from viewkeeper.sources.mariadb.schema import MariadbTable
 from viewkeeper.sources.tables.column_type import ColumnRefusal, TableColumns
-from viewkeeper.sources.tables.description import split_columns
+from viewkeeper.sources.tables.shape import split_columns
 from viewkeeper.sources.tables.shape_changes import ShapeChange, report_changes
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 from viewkeeper.updates.source_protocol import CurrentNames

@@ -23,8 +23,8 @@ from viewkeeper.sources.mariadb.binlog.log import (
     read_log_files,
     read_newest_position,
 )
+from viewkeeper.sources.mariadb.follow import find_shortcomings, find_unlogged, read_variables
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, offset_of, position_of
-from viewkeeper.sources.mariadb.requirements import find_shortcomings, find_unlogged, read_variables
 from viewkeeper.sources.mariadb.schema import MariadbTable, read_table
 from viewkeeper.sources.mariadb.server_connection import (
     Connection,

@@ -21,12 +21,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener, make_opener
-from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture
+from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture, TableDescriber
 from viewkeeper.sources.mariadb.binlog.log import read_newest_position
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
 from viewkeeper.sources.mariadb.binlog.spooled_changes import SpooledChanges
 from viewkeeper.sources.mariadb.bound_handles import bind_handle
-from viewkeeper.sources.mariadb.describe import TableDescriber
 from viewkeeper.sources.mariadb.doctor import MariadbDoctor, health_of, measure_behind
 from viewkeeper.sources.mariadb.follow import TableFollower
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes

@@ -20,11 +20,7 @@ from viewkeeper.sources.mariadb.binlog.log import (
     read_log_end,
     read_log_files,
 )
-from viewkeeper.sources.mariadb.logged_shapes import (
-    LoggedShapes,
-    shapes_from_json,
-    shapes_to_json,
-)
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes, shapes_from_json, shapes_to_json
 from viewkeeper.sources.mariadb.position import (
     FIRST_OFFSET,
     file_name_of,

@@ -17,7 +17,7 @@ from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.ddl_watch import is_watched, watch_statements
 from viewkeeper.sources.postgres.decoding.follow import SlotFollower
 from viewkeeper.sources.postgres.decoding.slot import ReplicationSlot, flushed_position, read_slot
-from viewkeeper.sources.postgres.decoding.stream_look import retention_of
+from viewkeeper.sources.postgres.decoding.source_stream import retention_of
 from viewkeeper.sources.postgres.errors import format_size
 from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION
 from viewkeeper.sources.postgres.schema import check_privilege, read_table

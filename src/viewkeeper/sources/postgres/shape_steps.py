@@ -33,11 +33,7 @@ from viewkeeper.sources.postgres.shape_query import (
 from viewkeeper.sources.postgres.types import quote_name
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
-from viewkeeper.sources.tables.shape_changes import (
-    ShapeChange,
-    list_shape_changes,
-    report_changes,
-)
+from viewkeeper.sources.tables.shape_changes import ShapeChange, list_shape_changes, report_changes
 from viewkeeper.sources.tables.shape_history import ShapeHistory
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 

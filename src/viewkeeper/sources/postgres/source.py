@@ -21,16 +21,14 @@ from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.capture import SlotCapture
 from viewkeeper.sources.postgres.decoding.follow import SlotFollower
 from viewkeeper.sources.postgres.decoding.slot import slot_names
-from viewkeeper.sources.postgres.decoding.source_stream import SourceStream
+from viewkeeper.sources.postgres.decoding.source_stream import DecodingLook, SourceStream
 from viewkeeper.sources.postgres.decoding.spool_reader import SpoolReader
-from viewkeeper.sources.postgres.decoding.stream_look import DecodingLook
 from viewkeeper.sources.postgres.doctor import SlotDoctor
 from viewkeeper.sources.postgres.postgres_server import PostgresConnections, PostgresServer
 from viewkeeper.sources.postgres.triggers.capture import TriggerCapture
 from viewkeeper.sources.postgres.triggers.doctor import TriggerDoctor
 from viewkeeper.sources.postgres.triggers.follow import TriggerFollower
-from viewkeeper.sources.postgres.triggers.log_look import TriggerLook
-from viewkeeper.sources.postgres.triggers.log_reader import TriggerLogReader
+from viewkeeper.sources.postgres.triggers.log_reader import TriggerLogReader, TriggerLook
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import (
     Boundary,

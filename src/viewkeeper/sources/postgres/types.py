@@ -315,8 +315,7 @@ def _numeric_kind(declared: str, modifier: int) -> PostgresKind | ColumnRefusal:
     places = max(places, 0)
     if digits > DIGITS_MAX:
         return ColumnRefusal(
-            f"{declared} has more than {DIGITS_MAX} digits",
-            f"declare it with at most {DIGITS_MAX}",
+            f"{declared} has more than {DIGITS_MAX} digits", f"declare it with at most {DIGITS_MAX}"
         )
     target = pa.decimal128(digits, places)
     expects = f"a number with at most {digits} digits, {places} after the point"

@@ -24,14 +24,7 @@ from pathlib import Path
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, reload_hint
 
 OLDEST_LIBRARY = (3, 37, 0)
-_MALFORMED = (
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
-    RecursionError,
-)
+_MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from viewkeeper.sources.handles import Book
 from viewkeeper.sources.sqlite.capture import capture_tables
 from viewkeeper.sources.sqlite.database import OLDEST_LIBRARY, journal_mode
 from viewkeeper.sources.sqlite.handle_lookup import find_handle
-from viewkeeper.sources.sqlite.logged_changes import summarize_changes
+from viewkeeper.sources.sqlite.log import summarize_changes
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 

@@ -30,26 +30,18 @@ from viewkeeper.sources.sqlite.capture.capture_tables import (
     is_recorded,
     read_captures,
 )
-from viewkeeper.sources.sqlite.capture.captured_table import (
+from viewkeeper.sources.sqlite.capture.recorded_shapes import (
     LivingTable,
+    SqliteShape,
+    SqliteShapeColumn,
     capture_on_table,
     observe_table,
     refuse_uncapturable,
-)
-from viewkeeper.sources.sqlite.capture.recorded_shapes import (
-    SqliteShape,
-    SqliteShapeColumn,
     shape_of,
 )
 from viewkeeper.sources.sqlite.lookup import prefix_of
-from viewkeeper.sources.sqlite.rows import SqliteLayout, kind_of_declared
-from viewkeeper.sources.sqlite.schema import (
-    SqliteTable,
-    fold_case,
-    read_table,
-    resolve_name,
-)
-from viewkeeper.sources.sqlite.types import kind_of
+from viewkeeper.sources.sqlite.schema import SqliteTable, fold_case, read_table, resolve_name
+from viewkeeper.sources.sqlite.types import SqliteLayout, kind_of, kind_of_declared
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.sources.tables.shape_changes import broken_query_error, list_shape_changes
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle

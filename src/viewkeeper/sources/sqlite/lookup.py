@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.sources.sqlite.rows import kind_or_refuse
 from viewkeeper.sources.sqlite.schema import (
     OWN_PREFIX,
     KeyPart,
@@ -33,7 +32,7 @@ from viewkeeper.sources.sqlite.schema import (
     affinity_of,
     quote_name,
 )
-from viewkeeper.sources.sqlite.types import SqliteKind, as_is
+from viewkeeper.sources.sqlite.types import SqliteKind, as_is, kind_or_refuse
 
 KEYS = f"temp.{OWN_PREFIX}keys"
 # What SQLite itself brings; any other collation exists only in the application's connections.

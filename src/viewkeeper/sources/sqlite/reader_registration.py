@@ -21,31 +21,28 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.handles import SourceHandles
+from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
     create_tables,
     database_id,
     is_installed,
     lease_name,
     newest_position,
+    read_captures,
     reader_position,
     require_installed,
     write_mark,
 )
-from viewkeeper.sources.sqlite.capture.follow import (
-    detach_reader,
-    follow_for_reader,
-    record_shapes,
-)
-from viewkeeper.sources.sqlite.capture.trigger_sql import LOG
+from viewkeeper.sources.sqlite.capture.follow import detach_reader, follow_for_reader, record_shapes
+from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, pending_name
 from viewkeeper.sources.sqlite.database import LastingConnection, is_busy, write_transaction
 from viewkeeper.sources.sqlite.handle_lookup import find_wanted
-from viewkeeper.sources.sqlite.log import trim_log
 from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.source_protocol import DetachResult, Tables
@@ -54,6 +51,9 @@ FILE = "log.json"
 # How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
 _TRIM_SECONDS = 1.0
 _TRIM_WAIT_MS = 50
+# A transaction that trims is meant to take less than this, so that writers hardly notice it.
+_TRIM_STEP_SECONDS = 0.004
+_TRIM_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,3 +271,67 @@ def _row_at(connection: sqlite3.Connection, seq: int) -> str:
     query = f"SELECT capture, sign, at FROM main.{LOG} WHERE seq = ?"
     row = connection.execute(query, (seq,)).fetchone()
     return "" if row is None else "/".join(repr(each) for each in row)
+
+
+def trim_floor(connection: sqlite3.Connection, now: float) -> int | None:
+    """Up to where the log may be trimmed: the slowest reader, but never the newest change.
+
+    Leases that have ended do not count. The newest change keeps its number from being used again.
+    """
+    query = (
+        "SELECT min(position) FROM main._viewkeeper_reader"
+        " WHERE lease_until IS NULL OR lease_until > ?"
+    )
+    row = connection.execute(query, (now,)).fetchone()
+    return None if row[0] is None else min(int(row[0]), newest_position(connection) - 1)
+
+
+def trim_log(
+    connection: sqlite3.Connection, seconds: float, clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Delete what every reader has acknowledged, in short transactions, for at most `seconds`.
+
+    Between two transactions writers get as long as the last one took. The rest is for next time.
+    """
+    rows, end = _TRIM_ROWS, clock() + seconds
+    while (began := clock()) < end:
+        if not _trim_once(connection, rows):
+            return
+        took = clock() - began
+        rows = max(100, min(20_000, int(rows * min(2.0, _TRIM_STEP_SECONDS / 2 / max(took, 1e-6)))))
+        time.sleep(min(took, 0.01))
+
+
+def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
+    """One short transaction; whether there may be more to do."""
+    now = time.time()
+    low, trimmed = trim_floor(connection, now), database_id(connection)[1]
+    if (low is None or low <= trimmed) and _stale_pending(connection) is None:
+        return False
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("DELETE FROM _viewkeeper_reader WHERE lease_until <= ?", (now,))
+        low, trimmed = trim_floor(connection, now), database_id(connection)[1]
+        if low is not None and low > trimmed:
+            until = min(low, trimmed + rows)
+            connection.execute(f"DELETE FROM {LOG} WHERE seq <= ?", (until,))
+            connection.execute("UPDATE _viewkeeper_database SET trimmed = ?", (until,))
+            recorded_shapes.trim_shapes(connection, until)
+        if (clean := _stale_pending(connection)) is not None:
+            connection.execute(
+                f"DELETE FROM {clean} WHERE rowid IN (SELECT rowid FROM {clean} LIMIT ?)", (rows,)
+            )
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return True
+
+
+def _stale_pending(connection: sqlite3.Connection) -> str | None:
+    """A pending table with rows; seen between transactions, so none of them is still needed."""
+    for capture in read_captures(connection):
+        name = pending_name(capture.id)
+        if capture.active and connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone():
+            return name
+    return None

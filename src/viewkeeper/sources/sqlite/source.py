@@ -34,7 +34,7 @@ from viewkeeper.sources.sqlite.database import (
     journal_mode,
     read_transaction,
 )
-from viewkeeper.sources.sqlite.logged_changes import LoggedChanges
+from viewkeeper.sources.sqlite.log import LoggedChanges
 from viewkeeper.sources.sqlite.reader_registration import LogMemory, ReaderRegistration
 from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
 from viewkeeper.updates.source_protocol import (

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.handles import HandleTarget
+from viewkeeper.sources.tables.column_type import classify_type_change
 from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
-from viewkeeper.sources.tables.wider_types import classify_type_change
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, name_of_handle
 
 _ADDED: frozenset[ChangeKind] = frozenset(("add_column", "add_filled_column"))

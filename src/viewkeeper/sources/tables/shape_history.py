@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.handles import HandleTarget
+from viewkeeper.sources.tables.column_type import can_keep_values
 from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
-from viewkeeper.sources.tables.wider_types import can_keep_values
 from viewkeeper.updates.schema_change import name_of_handle
 
 S = TypeVar("S")

@@ -1,7 +1,7 @@
 """The data files of a view, read only if they are what was written.
 
 Names come from a record, a Delta Lake log or a checkpoint, and say what is in the files
-(`storage.named_digest`); the head keeps a digest of the list of names (`file_list`). So damage
+(`storage.named_digest`); the head keeps a digest of the list of names (`list_digest`). So damage
 anywhere below the head is found from the head alone, and nothing more has to be kept, folded or
 cleaned up. Files of before have no digests in their names; of them the size, the number of rows,
 and page checksums where there are any, are all that can be compared.

@@ -4,10 +4,16 @@ A version is the SQL together with what its names stood for when it was bound: f
 handle and all its columns. From that the definition can be bound again at any time, whatever the
 tables are called by then, and without asking a source. A view begins with the version that the user
 wrote; each schema change that it follows makes the next one.
+
+Arrow schemas as text, which is how head, records and proposals keep them.
+
+The text is Arrow's own serialization, so that a schema comes back exactly as it was: names with any
+characters, decimals with their scale, timestamps with or without a zone.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,7 +22,19 @@ import pyarrow as pa
 
 from viewkeeper.storage.sealed_json import Body
 from viewkeeper.storage.typed_json import Readers, read_typed
-from viewkeeper.warehouse.metadata.schema_text import schema_of, schema_text
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """An Arrow schema as text, exactly."""
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def schema_of(text: str) -> pa.Schema:
+    """The inverse of `schema_text`; a ValueError if the text is not of a schema."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (OSError, TypeError, pa.ArrowException) as error:
+        raise ValueError(f"not a schema: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +93,6 @@ class DefinitionVersion:
 
 def encode_versions(versions: Iterable[DefinitionVersion]) -> list[Body]:
     return [_encode_version(version) for version in versions]
-
-
-def decode_versions(bodies: Iterable[Body]) -> tuple[DefinitionVersion, ...]:
-    """The inverse of `encode_versions`; a ValueError if they are not of versions."""
-    return tuple(read_typed(DefinitionVersion, body, READERS) for body in bodies)
 
 
 def _encode_version(version: DefinitionVersion) -> Body:

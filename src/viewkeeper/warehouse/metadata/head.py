@@ -24,6 +24,7 @@ from viewkeeper.warehouse.metadata.definition_version import (
     READERS,
     DefinitionVersion,
     encode_versions,
+    schema_text,
 )
 from viewkeeper.warehouse.metadata.record import (
     Advance,
@@ -35,7 +36,6 @@ from viewkeeper.warehouse.metadata.record import (
     Rewrite,
     Stop,
 )
-from viewkeeper.warehouse.metadata.schema_text import schema_text
 
 NAME = "head.json"
 

@@ -24,8 +24,8 @@ from viewkeeper.warehouse.metadata.definition_version import (
     READERS,
     DefinitionVersion,
     encode_versions,
+    schema_text,
 )
-from viewkeeper.warehouse.metadata.schema_text import schema_text
 
 _MEND = (
     f"restore the file from a backup; without one, drop the views, then {reload_hint()}: "

@@ -29,9 +29,13 @@ from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.verified_files import check_footer, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.rows.old_columns import fit_columns
-from viewkeeper.warehouse.rows.row_sums import sum_rows
-from viewkeeper.warehouse.rows.view_state import files_until, state_ts, table_folder
+from viewkeeper.warehouse.rows.view_state import (
+    files_until,
+    fit_columns,
+    state_ts,
+    sum_rows,
+    table_folder,
+)
 
 parquet: Any = pyarrow.dataset.ParquetFileFormat(page_checksum_verification=True)
 """Untyped: the stubs do not know that its fragments can be narrowed to some row groups."""

@@ -49,12 +49,12 @@ from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import check_footer, is_data_file_name, read_whole
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.row_sums import sum_rows
 from viewkeeper.warehouse.rows.view_state import (
     change_span,
     files_until,
     read_signed,
     state_ts,
+    sum_rows,
     table_folder,
 )
 

@@ -16,6 +16,18 @@ hidden columns. `read_stored` alone shows everything.
 States before the horizon are folded together and are refused, naming what can be asked for. A
 `since` of 0 stands for "from the beginning": the changes then start with the initial load, or with
 the folded body, under its ts.
+
+Sums of signed rows in Arrow: the same row's counts added up, zeros gone.
+
+Arrow groups every type that a view can have, NULL with NULL; `-0.0` and NaN are canonical before
+they are stored. Columns are addressed by number, because a view may call a column anything.
+
+Rows of older files in the columns that a view has now.
+
+A view that lost a column, gained one or got a wider type keeps its files as they are; the table's
+own schema says what they mean from then on. What a file has too much is left out (the same row's
+counts then add up wherever rows are summed), what it lacks is NULL, and narrower values are cast.
+Compaction writes them anew, in time.
 """
 
 from __future__ import annotations
@@ -23,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,8 +46,55 @@ from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, files_of
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
-from viewkeeper.warehouse.rows.old_columns import fit_columns
-from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_per_ts, sum_rows
+
+
+def fit_columns(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+    """The rows with exactly the columns of `stored`.
+
+    >>> rows = pa.table({"a": [1], "b": ["x"], "_count": [1]})
+    >>> now = pa.schema([("a", pa.decimal128(20, 0)), ("c", pa.string()), ("_count", pa.int64())])
+    >>> fit_columns(rows, now).to_pylist()
+    [{'a': Decimal('1'), 'c': None, '_count': 1}]
+    """
+    if rows.schema.equals(stored):
+        return rows
+    there = set(rows.schema.names)
+    arrays = [
+        rows[field.name].cast(field.type)
+        if field.name in there
+        else pa.nulls(rows.num_rows, field.type)
+        for field in stored
+    ]
+    return pa.table(arrays, schema=stored)
+
+
+def sum_rows(rows: pa.Table) -> pa.Table:
+    """One row per tuple, with the non-zero sum of its `_count`; a `_ts` is forgotten."""
+    return _sum_counts(rows.drop_columns([TS]) if TS in rows.schema.names else rows)
+
+
+def sum_per_ts(rows: pa.Table) -> pa.Table:
+    """One row per tuple and ts, in ts order, with the non-zero sum of its `_count`."""
+    return _sum_counts(rows).select(rows.schema.names).sort_by(TS)
+
+
+def repeat_rows(rows: pa.Table) -> pa.Table:
+    """The bag that counted rows stand for; rows with a count below one do not appear."""
+    shown = rows.filter(pc.field(COUNT) > 0)
+    bag = shown.drop_columns([COUNT])
+    if shown.num_rows == 0 or pc.max(shown[COUNT]).as_py() == 1:
+        return bag
+    counts = shown[COUNT].to_numpy()
+    return bag.take(numpy.repeat(numpy.arange(len(counts)), counts))
+
+
+def _sum_counts(rows: pa.Table) -> pa.Table:
+    names = [name for name in rows.schema.names if name != COUNT]
+    keys = [f"k{i}" for i in range(len(names))]
+    plain = rows.select([*names, COUNT]).rename_columns([*keys, "n"])
+    total = plain.group_by(keys).aggregate([("n", "sum")]).select([*keys, "n_sum"])
+    return total.filter(pc.field("n_sum") != 0).rename_columns([*names, COUNT])
+
 
 ATTEMPTS = 20
 
@@ -112,12 +172,7 @@ def table_folder(root: Path, view: ViewHead) -> Path:
 
 
 def read_signed(
-    root: Path,
-    view: ViewHead,
-    files: Iterable[ActiveFile],
-    *,
-    after: int = -1,
-    until: int,
+    root: Path, view: ViewHead, files: Iterable[ActiveFile], *, after: int = -1, until: int
 ) -> pa.Table:
     """The signed rows of files with `after` < `_ts` <= `until`."""
     folder = table_folder(root, view)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewkeeper.cli.commands.simulate.run_outputs import Outputs
+from viewkeeper.cli.commands.simulate.script_runs import Outputs
 from viewkeeper.errors import suggest_nearest
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 
 if TYPE_CHECKING:
     from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell

@@ -13,8 +13,7 @@ import click
 from viewkeeper.cli.commands.simulate.workers import run_campaign
 from viewkeeper.cli.format import amount_text
 from viewkeeper.simulate.campaigns.algorithm_campaign import CampaignTally
-from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, judge_fleet
-from viewkeeper.simulate.fleet.fleet_pace import play_fleet
+from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, judge_fleet, play_fleet
 from viewkeeper.simulate.fleet.fleet_world import FleetWorld
 
 
@@ -40,7 +39,7 @@ def _fleet_summary(tally: CampaignTally[FleetCell]) -> str:
         f"{amount_text(facts['orders'], 'order')}, {facts['virtual']:,} of them over views of "
         "others; "
         f"{amount_text(facts['moves'], 'move')} to another group, "
-        f"{amount_text(facts['crashes'], 'crash', 'crashes')}",
+        f"{amount_text(facts['crashes'], 'crash', 'crashes')}"
     ]
     found = {
         "not base consistent": facts["base"],

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from viewkeeper.check.explanation import explain_verdict
-from viewkeeper.cli.commands.simulate.run_outputs import Outputs
+from viewkeeper.cli.commands.simulate.script_runs import Outputs
 from viewkeeper.cli.commands.simulate.workers import run_campaign
 from viewkeeper.cli.format import amount_text
 from viewkeeper.cli.terminal import print_note
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.algorithm_protocol import Level
+from viewkeeper.maintain.algorithm_protocol import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.algorithm_campaign import (
     AlgorithmCell,
     CampaignTally,

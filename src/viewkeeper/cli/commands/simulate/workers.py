@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from viewkeeper.cli.format import amount_text
 from viewkeeper.cli.terminal import make_console, print_note
-from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.campaigns.algorithm_campaign import (
     C,
     CampaignCell,

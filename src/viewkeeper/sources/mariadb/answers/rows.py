@@ -18,11 +18,7 @@ from pymysql.constants import CR
 from viewkeeper.errors import ConversionError
 from viewkeeper.sources.mariadb.byte_codes import LARGEST_BYTES, MalformedBytesError, read_length
 from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServer, refuse_nonsense
-from viewkeeper.sources.mariadb.types import (
-    Array,
-    MariadbKind,
-    array_from_answer,
-)
+from viewkeeper.sources.mariadb.types import Array, MariadbKind, array_from_answer
 from viewkeeper.sources.tables.column_type import MisfitError
 
 ROWS_PER_BATCH = 50_000

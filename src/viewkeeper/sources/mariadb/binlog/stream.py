@@ -36,14 +36,16 @@ from viewkeeper.errors import (
     SourceError,
     reload_hint,
 )
-from viewkeeper.sources.mariadb.binlog.event_bodies import (
+from viewkeeper.sources.mariadb.binlog.event_frames import (
     SIGNS,
+    BinlogEvent,
+    BinlogEventType,
+    EventMark,
     TransactionGroup,
     group_of,
     images_of,
     statement_of,
 )
-from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEvent, BinlogEventType, EventMark
 from viewkeeper.sources.mariadb.binlog.log import BinlogReader, read_event_after, read_log_files
 from viewkeeper.sources.mariadb.binlog.rows import BinlogLayout, ObscureError, Pieces
 from viewkeeper.sources.mariadb.binlog.shape_tracker import KeyOf, ShapeTracker, ShapeWatch

@@ -5,7 +5,7 @@ then. So rows are read by the shape that they were written in, whatever the tabl
 
 A row image is a bitmap of the columns that are NULL, then the other values, each either of a fixed
 width or with its length before it. To *cut* an image into values nothing else needs to be known
-(`row_cutter`); `raw_values` then reads whole columns of such raw values.
+(`rows`); `raw_values` then reads whole columns of such raw values.
 """
 
 from __future__ import annotations

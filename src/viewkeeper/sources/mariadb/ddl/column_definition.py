@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from viewkeeper.sources.mariadb.ddl.tokens import Token
+from viewkeeper.sources.mariadb.ddl.statement import Token
 from viewkeeper.sources.mariadb.types import DeclaredType, kind_of
 
 _SPELLINGS: dict[str, str] = {

@@ -30,11 +30,11 @@ from viewkeeper.sources.mariadb.ddl.statement import (
     LoggedStatement,
     LoggedTableName,
     LoggedTruncate,
+    Token,
     UnlistedRows,
     action_of,
     parse_table_name,
 )
-from viewkeeper.sources.mariadb.ddl.tokens import Token
 from viewkeeper.sources.mariadb.logged_shapes import LoggedChange, LoggedShape, LoggedShapes
 from viewkeeper.sources.tables.shape_changes import ShapeChange
 from viewkeeper.updates.schema_change import ChangeKind

@@ -11,10 +11,17 @@ the snapshot can contain (`StreamTails`). The cut has holes where a commit was d
 visible yet, so the tail has both signs: what the cut includes after the asked position, and,
 reversed, what it lacks up to it. With triggers, the tail is read from the log in the same snapshot
 (`viewkeeper.sources.postgres.triggers.log_reader`).
+
+Which transactions a snapshot of PostgreSQL sees: the exact test, by transaction id.
+
+A commit is decoded before it is visible, so the visible set is no prefix of the change stream and
+must never be derived from log positions. `pg_current_snapshot()` says it exactly: every transaction
+below `xmax` that is not among those in progress.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +32,19 @@ import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import BarrierError, SourceAwayError
-from viewkeeper.sources.postgres.answers.lookup import is_scan_cheaper, key_columns, key_conditions
-from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of
+from viewkeeper.sources.postgres.answers.lookup import (
+    PostgresLayout,
+    is_scan_cheaper,
+    key_columns,
+    key_conditions,
+    layout_of,
+)
+from viewkeeper.sources.postgres.errors import unreadable_stream_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import quote_literal
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.tables.row_layout import batch_without_columns
+from viewkeeper.sources.tables.shape import batch_without_columns
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -287,3 +300,50 @@ class StreamTails:
             else:
                 self._read[table] = pa.ipc.open_stream(pa.py_buffer(changes)).read_all()
         return self._read[table]
+
+
+_EPOCH = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleTransactions:
+    """A pg_snapshot: `xmin:xmax:xip,xip,...`.
+
+    >>> seen = VisibleTransactions.parse_snapshot("shop", "741:743:741")
+    >>> [seen.has_transaction(xid) for xid in (740, 741, 742, 743)]
+    [True, False, True, False]
+    """
+
+    xmin: int
+    xmax: int
+    in_progress: frozenset[int]
+
+    @staticmethod
+    def parse_snapshot(source: str, text: str) -> VisibleTransactions:
+        match = re.fullmatch(r"([0-9]{1,20}):([0-9]{1,20}):([0-9,]*)", text, re.ASCII)
+        if match is None:
+            raise unreadable_stream_error(source, f"a snapshot that is called {text[:100]!r}")
+        xmin, xmax, rest = match.groups()
+        ids = [each for each in rest.split(",") if each]
+        if any(len(each) > 20 for each in ids):
+            raise unreadable_stream_error(source, "a snapshot with odd transaction ids")
+        return VisibleTransactions(int(xmin), int(xmax), frozenset(int(each) for each in ids))
+
+    def has_transaction(self, xid: int) -> bool:
+        """Whether the transaction that pgoutput calls `xid`, with 32 bits, is seen."""
+        whole = self._widen_id(xid)
+        return whole < self.xmax and whole not in self.in_progress
+
+    def _widen_id(self, xid: int) -> int:
+        """The 64-bit id nearest to ours that ends in these 32 bits.
+
+        >>> snapshot = "4294967296:4294967300:"
+        >>> VisibleTransactions.parse_snapshot("shop", snapshot).has_transaction(4294967295)
+        True
+        """
+        whole = self.xmax - self.xmax % _EPOCH + xid
+        if whole > self.xmax + _EPOCH // 2:
+            return whole - _EPOCH
+        if whole < self.xmax - _EPOCH // 2:
+            return whole + _EPOCH
+        return whole

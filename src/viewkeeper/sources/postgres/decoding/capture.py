@@ -26,30 +26,28 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import GapError, SourceAwayError, SourceError, WarehouseError
+from viewkeeper.sources.postgres.answers.snapshot import VisibleTransactions
 from viewkeeper.sources.postgres.decoding.pgoutput import (
     PIECE_ROWS,
     DecodedTransaction,
     PgoutputDecoder,
 )
 from viewkeeper.sources.postgres.decoding.slot import (
-    ReplicationSlot,
-    SlotNames,
-    check_ours,
-    emit_mark,
-    read_slot,
-)
-from viewkeeper.sources.postgres.decoding.state import (
     VERSION,
     FollowedTable,
     KnownTransaction,
     PostgresState,
+    ReplicationSlot,
+    SlotNames,
+    check_ours,
+    emit_mark,
     forget_state,
+    read_slot,
     read_state,
     write_state,
 )
 from viewkeeper.sources.postgres.decoding.stream import ReplicationStream, ServerIdentity
 from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
-from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
 from viewkeeper.sources.postgres.errors import gap_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.stream.spool import Spool

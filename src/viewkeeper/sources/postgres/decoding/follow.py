@@ -16,6 +16,7 @@ from viewkeeper.sources.postgres.database_description import FollowableTables, P
 from viewkeeper.sources.postgres.decoding.capture import ANCHOR
 from viewkeeper.sources.postgres.decoding.ddl_watch import create_watch, remove_watch
 from viewkeeper.sources.postgres.decoding.slot import (
+    FollowedTable,
     SlotNames,
     create_slot,
     drop_publication,
@@ -23,11 +24,11 @@ from viewkeeper.sources.postgres.decoding.slot import (
     emit_mark,
     ensure_publication,
     flushed_position,
+    forget_state,
     pass_gate,
+    read_state,
 )
-from viewkeeper.sources.postgres.decoding.source_stream import SourceStream
-from viewkeeper.sources.postgres.decoding.state import FollowedTable, forget_state, read_state
-from viewkeeper.sources.postgres.decoding.stream_look import DecodingLook
+from viewkeeper.sources.postgres.decoding.source_stream import DecodingLook, SourceStream
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.shape_query import read_shapes
 from viewkeeper.sources.settings import SourceSettings

@@ -34,15 +34,15 @@ from typing import Protocol
 import pyarrow as pa
 
 from viewkeeper.errors import SourceError
+from viewkeeper.sources.postgres.decoding.slot import FollowedTable
 from viewkeeper.sources.postgres.decoding.spooled_rows import ABSENT, spooled_name
-from viewkeeper.sources.postgres.decoding.state import FollowedTable
 from viewkeeper.sources.postgres.errors import (
     no_old_row_error,
     partly_emptied_error,
     unreadable_stream_error,
 )
 from viewkeeper.sources.postgres.shape_query import PostgresShape
-from viewkeeper.sources.stream.kept_rows import KeptRows, Row
+from viewkeeper.sources.stream.spool import KeptRows, Row
 from viewkeeper.sources.stream.stage import TransactionStage
 
 PREFIX = b"viewkeeper"

@@ -27,13 +27,18 @@ import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import BarrierError, SourceAwayError
-from viewkeeper.sources.postgres.answers.lookup import key_columns, key_conditions
+from viewkeeper.sources.postgres.answers.lookup import (
+    PostgresLayout,
+    key_columns,
+    key_conditions,
+    layout_of,
+)
 from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
-from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of
 from viewkeeper.sources.postgres.answers.snapshot import (
     PostgresOpener,
     SharedSnapshot,
     TableTail,
+    VisibleTransactions,
     query_of,
 )
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
@@ -47,7 +52,6 @@ from viewkeeper.sources.postgres.decoding.spooled_rows import (
     select_spooled,
     without_absent,
 )
-from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
 from viewkeeper.sources.postgres.errors import partition_gone_error
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import convert_text

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
-from viewkeeper.sources.postgres.answers.rows import PostgresLayout
+from viewkeeper.sources.postgres.answers.lookup import PostgresLayout
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 ABSENT = b"\xff\xff"

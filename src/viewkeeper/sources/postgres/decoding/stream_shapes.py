@@ -32,10 +32,10 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.postgres.answers.snapshot import VisibleTransactions
 from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
 from viewkeeper.sources.postgres.decoding.pgoutput import RelationColumn
-from viewkeeper.sources.postgres.decoding.state import read_steps, write_steps
-from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
+from viewkeeper.sources.postgres.decoding.slot import read_steps, write_steps
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.shape_query import (
     PostgresShape,
@@ -48,14 +48,7 @@ from viewkeeper.sources.postgres.shape_query import (
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeCause, ShapeStep
 
 _PAUSE_SECONDS = 0.02
-_MALFORMED = (
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
-    RecursionError,
-)
+_MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
 class StreamShapes:

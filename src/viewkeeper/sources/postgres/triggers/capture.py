@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
-from viewkeeper.sources.postgres.decoding.state import (
+from viewkeeper.sources.postgres.decoding.slot import (
     KnownTransaction,
     PostgresState,
     forget_state,
@@ -25,13 +25,17 @@ from viewkeeper.sources.postgres.decoding.state import (
 )
 from viewkeeper.sources.postgres.errors import gap_error
 from viewkeeper.sources.postgres.shape_query import read_shapes
-from viewkeeper.sources.postgres.triggers import readers
 from viewkeeper.sources.postgres.triggers.installation import LOCK, has_triggers, is_installed
 from viewkeeper.sources.postgres.triggers.log import (
     LoggedTable,
     PendingLog,
+    advance_reader,
     find_pending,
+    remove_lease,
+    require_reader,
     snapshot_of,
+    trim_logs,
+    write_lease,
 )
 from viewkeeper.updates.schema_change import name_of_handle
 
@@ -55,9 +59,7 @@ class TriggerCapture:
 
     def check_state(self, control: psycopg.Connection[Any], after: int) -> dict[str, LoggedTable]:
         """What is followed, if this is still the database in which `after` was reached."""
-        _, tables = readers.require_reader(
-            control, self._source, self.reader, is_installed(control)
-        )
+        _, tables = require_reader(control, self._source, self.reader, is_installed(control))
         self._verify_newest(control)
         snapshot_of(control, self._source, after)
         for identity, table in tables.items():
@@ -150,21 +152,21 @@ class TriggerCapture:
             self.hold_lock(control),
             control.transaction(),
         ):
-            readers.require_reader(control, self._source, self.reader, is_installed(control))
-            readers.advance_reader(control, self.reader, position)
-            readers.trim_logs(control)
+            require_reader(control, self._source, self.reader, is_installed(control))
+            advance_reader(control, self.reader, position)
+            trim_logs(control)
 
     def begin_hold(self, name: str, seconds: float) -> None:
         """Keep what is kept now for some time: a reader of its own, with an end."""
         with self._connections.use_control() as control:
-            readers.require_reader(control, self._source, self.reader, is_installed(control))
-            readers.write_lease(control, self.reader, name, seconds)
+            require_reader(control, self._source, self.reader, is_installed(control))
+            write_lease(control, self.reader, name, seconds)
 
     def end_hold(self, name: str) -> None:
         """End a hold; nothing happens if it has ended."""
         with self._connections.use_control() as control:
             if is_installed(control):
-                readers.remove_lease(control, self.reader, name)
+                remove_lease(control, self.reader, name)
 
     def forget_all(self) -> None:
         """Nothing is followed any more."""

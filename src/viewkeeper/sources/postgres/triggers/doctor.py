@@ -15,10 +15,14 @@ from viewkeeper.errors import GapError, SchemaError, SourceError
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.doctor import check_clock
 from viewkeeper.sources.postgres.schema import check_privilege
-from viewkeeper.sources.postgres.triggers import readers
 from viewkeeper.sources.postgres.triggers.capture import TriggerCapture
 from viewkeeper.sources.postgres.triggers.installation import is_installed
-from viewkeeper.sources.postgres.triggers.log import LoggedTable
+from viewkeeper.sources.postgres.triggers.log import (
+    LoggedTable,
+    needed_columns,
+    read_reader,
+    retained_by_readers,
+)
 from viewkeeper.sources.postgres.types import quote_name
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, Tables
 
@@ -42,12 +46,10 @@ class TriggerDoctor:
         """How far the database is, and who keeps how many rows of the log."""
         own = self._capture.reader
         with self._describer.connections.use_control() as control:
-            followed = readers.read_reader(control, own) if is_installed(control) else None
+            followed = read_reader(control, own) if is_installed(control) else None
             if followed is None:
                 return Health(followed=False, position=None)
-            retained = tuple(
-                readers.retained_by_readers(control, own, readers.needed_columns(control))
-            )
+            retained = tuple(retained_by_readers(control, own, needed_columns(control)))
             behind = {at: self._behind_of(control, followed[1], at) for at in positions}
             return Health(
                 followed=True,

@@ -15,9 +15,18 @@ from viewkeeper.sources.postgres.database_description import FollowableTables, P
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.shape_query import read_shapes
 from viewkeeper.sources.postgres.shape_steps import unexplained_shapes
-from viewkeeper.sources.postgres.triggers import installation, readers
+from viewkeeper.sources.postgres.triggers import installation
 from viewkeeper.sources.postgres.triggers.capture import TriggerCapture
-from viewkeeper.sources.postgres.triggers.log import LoggedTable, read_history, store_shapes
+from viewkeeper.sources.postgres.triggers.log import (
+    LoggedTable,
+    advance_reader,
+    needed_columns,
+    read_history,
+    read_reader,
+    remove_reader,
+    store_shapes,
+    write_reader,
+)
 from viewkeeper.updates.source_protocol import DetachResult, Tables
 
 
@@ -38,19 +47,19 @@ class TriggerFollower:
             followable = describer.followable_tables(control, tables)
             with self._capture.hold_lock(control), control.transaction():
                 installation.install_tables(control, self._source)
-                before = readers.read_reader(control, self._reader)
+                before = read_reader(control, self._reader)
                 wanted = _extend_logged(before[1] if before else {}, followable)
-                readers.write_reader(control, self._reader, 0, wanted)
+                write_reader(control, self._reader, 0, wanted)
                 self._capture_tables(control, [table for table, _ in followable.values()])
                 # The shapes first: what a snapshot lacks of them would be taken for known.
                 history = read_history(control)
-                living = read_shapes(control, readers.needed_columns(control))
+                living = read_shapes(control, needed_columns(control))
                 fresh = {oid: each for oid, each in living.items() if oid not in history}
                 fresh.update(unexplained_shapes(control, history))
                 position = self._capture.take_look(control)
                 store_shapes(control, position, fresh)
                 if before is None:
-                    readers.advance_reader(control, self._reader, position)
+                    advance_reader(control, self._reader, position)
             describer.add_handles(followable)
             self._capture.mark_followed()
             self._capture.save_newest(control)
@@ -60,7 +69,7 @@ class TriggerFollower:
         self, control: psycopg.Connection[Any], tables: Iterable[PostgresTable]
     ) -> None:
         """Make or renew the triggers of tables whose columns are not all logged."""
-        needed = readers.needed_columns(control)
+        needed = needed_columns(control)
         for table in tables:
             numbers = needed[table.oid]
             fires = installation.has_triggers(control, table.oid, table.partitioned)
@@ -83,12 +92,12 @@ class TriggerFollower:
     def _remove_reader(self, control: psycopg.Connection[Any], force: bool) -> DetachResult:
         if not installation.is_installed(control):
             return DetachResult(was_following=False, capture_dropped=False)
-        before = readers.needed_columns(control)
-        was, others = readers.remove_reader(control, self._reader)
+        before = needed_columns(control)
+        was, others = remove_reader(control, self._reader)
         if force or not others:
             left = installation.remove_installation(control, self._source, before.keys())
             return DetachResult(was, capture_dropped=True, other_readers=others, left=left)
-        for oid in before.keys() - readers.needed_columns(control).keys():
+        for oid in before.keys() - needed_columns(control).keys():
             installation.remove_capture(control, self._source, oid)
             control.execute("DELETE FROM viewkeeper.shape WHERE oid = %s", (oid,))
         return DetachResult(was, capture_dropped=False, other_readers=others)

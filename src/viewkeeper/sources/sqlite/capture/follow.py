@@ -33,18 +33,19 @@ from viewkeeper.sources.sqlite.capture.capture_tables import (
     set_recorded,
     write_mark,
 )
-from viewkeeper.sources.sqlite.capture.captured_table import (
+from viewkeeper.sources.sqlite.capture.recorded_shapes import (
     LivingTable,
+    SqliteShape,
     capture_on_table,
     form_of,
     observe_table,
     own_triggers,
     refuse_uncapturable,
+    shape_of,
 )
-from viewkeeper.sources.sqlite.capture.recorded_shapes import SqliteShape, shape_of
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, CaptureStatements, pending_name
-from viewkeeper.sources.sqlite.rows import kind_or_refuse
 from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
+from viewkeeper.sources.sqlite.types import kind_or_refuse
 from viewkeeper.sources.tables.shape import TableFate
 from viewkeeper.updates.source_protocol import DetachResult
 
