@@ -58,6 +58,8 @@ class Verdict:
     refused: dict[str, str] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
     """By view: a state that is not what Spark says, or an error."""
+    compared: dict[str, int] = field(default_factory=dict)
+    """By view: in how many states it was compared."""
 
     def count_queries(self) -> dict[str, dict[str, int]]:
         """How many were exact, refused and wrong, and the reasons of the refused."""
@@ -153,6 +155,7 @@ def judge_project(
             ]
             states, wrong = judge_view(project, name, used, judge, rng)
             verdict.states += states
+            verdict.compared[name] = states
             if wrong is None:
                 verdict.exact.append(name)
             else:

@@ -122,8 +122,9 @@ class Lifetime:
 class RelationHistory:
     """The databases of one case, written transaction by transaction."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tables: Sequence[TableShape] = TABLES) -> None:
         self._folder = folder
+        self._shapes = {shape.relation: shape for shape in tables}
         self._here: dict[tuple[str, int], tuple[Row, int]] = {}
         self._gone: list[Lifetime] = []
         self.touched: list[frozenset[str]] = []
@@ -131,7 +132,7 @@ class RelationHistory:
         for source in SOURCES:
             with closing(sqlite3.connect(folder / f"{source}.db")) as database:
                 database.execute("PRAGMA journal_mode = wal")
-                for shape in TABLES:
+                for shape in tables:
                     if shape.source == source:
                         database.execute(shape.statement)
                 database.execute("CREATE TABLE ledger (n INTEGER PRIMARY KEY)")
@@ -139,20 +140,20 @@ class RelationHistory:
 
     def apply_transaction(self, changes: Transaction) -> None:
         """Commit changes; one of a row that is not there any more, or is already, is left out."""
-        source = SHAPES[changes[0].relation].source
+        source = self._shapes[changes[0].relation].source
         number = len(self.touched)
         path = self._folder / f"{source}.db"
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("INSERT INTO ledger VALUES (?)", (number,))
             for change in changes:
-                assert SHAPES[change.relation].source == source, "one transaction, one source"
+                assert self._shapes[change.relation].source == source, "one transaction, one source"
                 self._apply_change(database, change, number)
             database.execute("COMMIT")
         self.touched.append(frozenset(change.relation for change in changes))
 
     def _apply_change(self, database: sqlite3.Connection, change: RowChange, number: int) -> None:
-        shape, place = SHAPES[change.relation], (change.relation, change.row)
+        shape, place = self._shapes[change.relation], (change.relation, change.row)
         target = change.row
         if change.values is not None and shape.key:
             target = change.values[0]
@@ -189,12 +190,12 @@ class RelationHistory:
 
         `stamps` are the ts of the transactions, by their numbers.
         """
-        found: dict[str, list[tuple[Any, ...]]] = {relation: [] for relation in SHAPES}
+        found: dict[str, list[tuple[Any, ...]]] = {relation: [] for relation in self._shapes}
         for each in self.lifetimes():
             until = LAST if each.died is None else stamps[each.died]
             if stamps[each.born] < until:
                 found[each.relation].append((*each.values, stamps[each.born], until))
-        return {name: _arrow_table(SHAPES[name], rows) for name, rows in found.items()}
+        return {name: _arrow_table(self._shapes[name], rows) for name, rows in found.items()}
 
 
 LAST = 2**40
@@ -237,6 +238,6 @@ def _arrow_table(shape: TableShape, rows: Sequence[Row]) -> pa.Table:
     return pa.table(columns, names=names)
 
 
-def empty_tables() -> dict[str, pa.Table]:
+def empty_tables(tables: Sequence[TableShape] = TABLES) -> dict[str, pa.Table]:
     """The relations before anything was in them."""
-    return {name: _arrow_table(shape, []) for name, shape in SHAPES.items()}
+    return {shape.relation: _arrow_table(shape, []) for shape in tables}
