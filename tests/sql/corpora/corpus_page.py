@@ -32,7 +32,7 @@ def write_tables(results: Mapping[str, StatementResult]) -> str:
     first = (
         f"{len(accepted)} of {len(results)} statements are maintained incrementally, and were "
         f"equal to Spark in all of {states:,} states that were compared; "
-        f"{len(results) - len(accepted)} are refused."
+        f"refused: {len(results) - len(accepted)}."
     )
     parts = [
         first,
