@@ -32,6 +32,7 @@ from enum import Enum
 from viewkeeper.engine.batch.missing_value import is_without_value
 from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS, Lookout
 from viewkeeper.engine.evolution.anchors import ANCHORED, Anchors
+from viewkeeper.engine.evolution.recomputed_views import RecomputedViews
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.evolution.view_loads import ViewLoads
 from viewkeeper.engine.group.group_lookout import make_lookout
@@ -43,7 +44,9 @@ from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.metadata.head import ViewHead, owner_of
+from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Drop, Resume, Stop
+from viewkeeper.warehouse.store import Store
 
 
 def explain_waiting(
@@ -170,7 +173,6 @@ class Maintainer:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.store = workspace.store
         self.loader = Loader(workspace)
         self.lookout = make_lookout(workspace, lambda: self.loader.current)
         self._catalogue = workspace.catalogue
@@ -180,6 +182,7 @@ class Maintainer:
             workspace,
             lambda name: self.lookout.sightings.full or self._adapting.note_broken_query(name),
         )
+        self._recomputed = RecomputedViews(workspace, self._adapting)
         self._anchors = Anchors(workspace, self.lookout, self._adapting, self._troubles)
         self._loads = ViewLoads(
             workspace, self.loader, self.lookout, self._adapting, self._troubles
@@ -188,6 +191,10 @@ class Maintainer:
         self._plans = PlanRunner(
             workspace, self.lookout, self._choices, self._troubles, self._anchors.record_gap
         )
+
+    @property
+    def store(self) -> Store:
+        return self.workspace.store
 
     @property
     def batch_seconds(self) -> float:
@@ -216,6 +223,7 @@ class Maintainer:
         take_edits(self.store, self._catalogue, self.workspace.connections, full_refresh)
         # An algorithm or SQL that is refused must be refused before anything is dropped.
         self._choices.bind_views(full_refresh)
+        self._recomputed.check_modes(full_refresh)
         # What is stored of a view, its folds included, goes with it.
         gone = [Drop(n, v.table) for n, v in views.items() if owner_of(n) not in self._catalogue]
         again = [Drop(n, v.table) for n, v in views.items() if owner_of(n) in full_refresh]
@@ -273,6 +281,8 @@ class Maintainer:
             return self.loader.current is None and reached == newest
         if is_without_value(views[name].stopped) and self._plans.is_tried(name, newest):
             return False
+        if self._recomputed.is_recomputed(name) and not self._recomputed.is_due(name):
+            return False
         return views[name].ts < reached or self._anchors.is_lost(name)
 
     def maintain_views(
@@ -287,6 +297,7 @@ class Maintainer:
         self._adapting.take_halfway()
         if (loaded := self._loads.commit_ended()) is not None:
             self._anchors.clear_gaps(loaded)
+            self._recomputed.note_loaded(loaded)
         self._advance_views()
         self._begin_load()
         self.acknowledge_commits()
@@ -353,8 +364,7 @@ class Maintainer:
         for name in able:
             target = None
             with self._troubles.contain_view_errors(name):
-                anchored = self.loader.is_loading(name) or self._anchors.anchor_if_needed(name)
-                target = None if anchored else self._adapting.meet_schema_changes(name, newest)
+                target = self._target_of(name, newest, entries)
             barrier = None if target is None else self._plans.barrier_ahead(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
@@ -367,6 +377,16 @@ class Maintainer:
         # One that could not cross stays where it is: on this side nothing else can be done for it.
         targets = {n: t for n, t in targets.items() if self._is_able(n)}
         self._plans.advance_views(targets, newest, entries)
+
+    def _target_of(self, name: str, newest: int, entries: Sequence[LedgerEntry]) -> int | None:
+        """The ts to which a view may be maintained; None if it waits, or is to be loaded."""
+        if self.loader.is_loading(name):
+            return None
+        if self._recomputed.is_recomputed(name):
+            target = self._adapting.meet_schema_changes(name, newest)
+            return self._recomputed.advance_to(name, target, entries)
+        anchored = self._anchors.anchor_if_needed(name)
+        return None if anchored else self._adapting.meet_schema_changes(name, newest)
 
     # -- views ---------------------------------------------------------------------------------
 

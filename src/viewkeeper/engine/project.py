@@ -32,6 +32,7 @@ from viewkeeper.engine.upkeep import WarehouseReader, compact_views, publish_vie
 from viewkeeper.engine.view import View
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue, read_views
 from viewkeeper.engine.views.workspace import Workspace
+from viewkeeper.errors import UnsupportedError
 from viewkeeper.storage import disk
 from viewkeeper.view.definition import Graph, Relation
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
@@ -59,6 +60,7 @@ class Project:
         self.catalogue = catalogue
         self.spark = SparkHandle(settings.spark, spark)
         catalogue.use_compiler(self._compile_report)
+        catalogue.use_refresh(settings.refresh.mode_of)
 
     # -- maintaining ---------------------------------------------------------------------------
 
@@ -169,15 +171,25 @@ class Project:
 
     # -- plumbing ------------------------------------------------------------------------------
 
-    def _compile_report(self, text: str, tables: Sequence[DefinitionTable]) -> Graph:
+    def _compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
         from viewkeeper.engine.compile.query_compiler import compile_query
         from viewkeeper.engine.compile.query_table import QueryTable
+        from viewkeeper.engine.compile.recomputed_query import describe_recomputed
 
         named = [
             QueryTable(Relation(each.source, each.table), each.fields, each.unique_keys)
             for each in tables
         ]
-        return compile_query(self.spark.get_session(), text, named)
+        mode = self.settings.refresh.mode_of(name)
+        if mode == "full":
+            return describe_recomputed(self.spark.get_session(), text, named, "refresh: full")
+        try:
+            return compile_query(self.spark.get_session(), text, named)
+        except UnsupportedError as error:
+            if mode != "auto":
+                raise
+            reason = f"refresh: auto, and {error.message}"
+            return describe_recomputed(self.spark.get_session(), text, named, reason)
 
     def open_connections(self) -> Connections:
         differ = differ_on(

@@ -471,6 +471,8 @@ class Graph:
     """
 
     nodes: tuple[Node, ...]
+    recomputed: str | None = None
+    """Why the view is computed again instead of maintained; its one node then has no rows."""
 
     @property
     def root(self) -> Node:

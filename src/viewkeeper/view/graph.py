@@ -39,7 +39,7 @@ def qualify_graph(graph: Graph, view: str) -> Graph:
 
 def rename_relations(graph: Graph, names: Mapping[Relation, Relation]) -> Graph:
     """The same graph over relations that have other names; those not named stay."""
-    return Graph(tuple(_rename_node(node, names) for node in graph.nodes))
+    return replace(graph, nodes=tuple(_rename_node(node, names) for node in graph.nodes))
 
 
 def _rename_node(node: Node, names: Mapping[Relation, Relation]) -> Node:

@@ -9,7 +9,7 @@ everywhere in `viewkeeper.storage.typed_json`.
 
 >>> decode_graph(encode_graph(Graph((Constant(0, (Field("a", pa.int64()),), ((1,), (None,))),))))
 Graph(nodes=(Constant(number=0, fields=(Field(name='a', type=DataType(int64)),), \
-rows=((1,), (None,))),))
+rows=((1,), (None,))),), recomputed=None)
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ _DECIMAL = re.compile(r"DECIMAL\((\d{1,2}),(\d{1,2})\)")
 
 def encode_graph(graph: Graph) -> dict[str, Any]:
     """The graph as a value that `json.dumps` takes."""
-    return {"nodes": [_encode_value(node) for node in graph.nodes]}
+    content: dict[str, Any] = {"nodes": [_encode_value(node) for node in graph.nodes]}
+    return content if graph.recomputed is None else {**content, "recomputed": graph.recomputed}
 
 
 def decode_graph(content: object) -> Graph:

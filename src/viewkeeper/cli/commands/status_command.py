@@ -114,6 +114,8 @@ def stored_lines(found: ProjectStatus) -> list[str]:
     """What reports keep beside their own rows, and what their last batches asked."""
     lines = []
     for view in found.views:
+        if view.recomputed is not None:
+            lines.append(f"{view.name}: computed again when its sources change, {view.recomputed}")
         for node in view.stored:
             size = f"{node.bytes / (1 << 20):,.1f} MB in {amount_text(node.files, 'file')}"
             most = _largest_text(node.largest_key)

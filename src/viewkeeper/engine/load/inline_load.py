@@ -75,6 +75,8 @@ class ComputedTable:
 
 def can_load_inline(view: ViewDefinition) -> bool:
     """Whether the kernel evaluates all of a view and knows its types."""
+    if view.graph is not None and view.graph.recomputed is not None:
+        return False
     return view.schema is not None and not needs_spark(view)
 
 

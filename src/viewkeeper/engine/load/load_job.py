@@ -29,6 +29,7 @@ from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.load.inline_load import InlineLoad, can_load_inline, read_few_rows
 from viewkeeper.engine.load.view_recomputation import (
     bag_of,
+    count_report_rows,
     count_rows,
     count_view_rows,
     signed_bases,
@@ -210,8 +211,9 @@ def _load_on_spark(
             spark, view, origin.openers, origin.positions, courier, origin.parents.frame_of
         )
         writer = _TableWriter(spark, view, target, courier)
-        if view.graph is None:
-            rows = count_view_rows(spark, view, bases)
+        if view.graph is None or view.graph.recomputed is not None:
+            count = count_view_rows if view.graph is None else count_report_rows
+            rows = count(spark, view, bases)
             return {view.name: writer.write_table(view.name, rows, row_schema(rows, view))}
         return _load_graph(spark, view, view.graph, bases, writer)
 

@@ -32,9 +32,11 @@ from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.metadata.record import Create, Drop, Redefine, ViewChange
+from viewkeeper.warehouse.metadata.record import Advance, Create, Drop, Redefine, ViewChange
 
 PROGRESS_SECONDS = 5.0
+RECOMPUTED = "computed again:"
+"""How the cause begins for which a view is computed again as it is."""
 
 LOADED_FOR_CHANGED = 10
 """A row of a load counts a tenth of a change: it is read and joined, but nobody is asked for it."""
@@ -98,6 +100,11 @@ class LoadDefinition:
     def view(self) -> ViewDefinition:
         return self.choice.view
 
+    @property
+    def is_recomputed(self) -> bool:
+        """Whether a view is only computed again, as it is defined already."""
+        return all(cause.startswith(RECOMPUTED) for cause in self.causes) and bool(self.causes)
+
     def load_version(self, ts: int, at: float, parents: Mapping[str, str]) -> DefinitionVersion:
         """The version of its definition; `parents` are the tables of the views that it reads."""
         return self.binding.make_version(ts, at, self.causes, self.extent, parents)
@@ -153,6 +160,8 @@ class Loader:
         parents = self._parent_tables(definition.view)
 
         def commit(loaded: LoadedTables) -> list[ViewChange]:
+            if definition.is_recomputed:
+                return [Advance(name, ts, positions, loaded[name].files, exact=False)]
             return [
                 Redefine(
                     each,

@@ -9,6 +9,7 @@ elsewhere what the ledger knows. Transactions are counted where they have a ts, 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import socket
 from collections.abc import Collection, Mapping
@@ -102,6 +103,8 @@ class ViewStatus:
     """The rows that its sources gave for the lookups of its last batch; None before any."""
     largest_key: int | None = None
     """The rows behind the largest key of its own table, where that is a fold's."""
+    recomputed: str | None = None
+    """Why it is computed again instead of maintained from changes."""
 
     @property
     def lag_seconds(self) -> float | None:
@@ -334,7 +337,14 @@ def _loaded_status(
         stored=stored.nodes,
         asked_rows=stored.activity.asked_rows if stored.activity else None,
         largest_key=stored.activity.largest_keys.get(view.view) if stored.activity else None,
+        recomputed=_recomputation_reason(view),
     )
+
+
+def _recomputation_reason(view: ViewHead) -> str | None:
+    graph = view.versions[-1].graph if view.versions else None
+    found = None if graph is None else json.loads(graph).get("recomputed")
+    return None if found is None else str(found)
 
 
 @dataclass(frozen=True, slots=True)

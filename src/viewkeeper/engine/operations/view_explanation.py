@@ -262,11 +262,13 @@ def _explain_report(
     sources = tuple(_used_source(connections, name) for name in view.sources)
     merging = [name for name in view.sources if can_merge_commits(connections.settings[name])]
     level, reason = _explain_level(algorithm.kind.promise[SCENARIO], merging)
+    if graph.recomputed is not None:
+        level, reason = _explain_level(Level.STRONG, merging)
     outputs = [ExplainedColumn(o.name, _type_name(o.expression), o.name, "") for o in view.outputs]
     return ViewExplanation(
         view=view.name,
         path=view.path,
-        incremental=True,
+        incremental=graph.recomputed is None,
         relations=_used_relations(view),
         sources=sources,
         root=0,
@@ -282,11 +284,23 @@ def _explain_report(
         warnings=(
             *view.warnings,
             *explain_ticks(graph),
+            *_recomputation_warnings(graph),
             *_scan_warnings(changes, connections.settings),
             *(s.advice for s in sources if s.advice),
         ),
         stages=stages,
     )
+
+
+def _recomputation_warnings(graph: Graph) -> list[str]:
+    """What is to be known of a view that is computed again."""
+    if graph.recomputed is None:
+        return []
+    return [
+        f"it is not maintained from changes ({graph.recomputed}): whenever what it reads has "
+        "changed, it is computed again by Spark, at most every `freshness` and never closer than "
+        "that takes, and the difference is one state"
+    ]
 
 
 def _explain_node(

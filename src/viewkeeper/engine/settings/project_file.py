@@ -32,6 +32,7 @@ from viewkeeper.engine.settings.algorithm_settings import (
     read_level,
 )
 from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
+from viewkeeper.engine.settings.refresh_settings import RefreshSettings, read_refresh
 from viewkeeper.errors import ProjectError, reload_hint, suggest_nearest
 from viewkeeper.sources.kinds import check_settings, clock_settings
 from viewkeeper.sources.settings import SourceSettings, read_yaml, shorten_value
@@ -133,6 +134,8 @@ def _read_policy(word: object, where: str) -> GapPolicy:
 
 
 FILE_NAME = "viewkeeper.yml"
+VIEW_KEYS = ("evolution", "on_gap", "refresh")
+"""What is said of a view beside its algorithm."""
 
 _NUMBER_MAX = 2**53
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -189,6 +192,8 @@ class Settings:
     views: Mapping[str, AlgorithmSettings] = field(default_factory=dict)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     """How views meet schema changes."""
+    refresh: RefreshSettings = field(default_factory=RefreshSettings)
+    """Which views are maintained from changes, and which are computed again."""
     on_gap: GapSettings = field(default_factory=GapSettings)
     """What becomes of views whose sources have lost what they still need."""
     access: Literal["owner", "group"] = "owner"
@@ -261,6 +266,7 @@ def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
         views=_read_algorithms(views, where),
         evolution=read_evolution(raw, views, where),
         on_gap=read_gaps(raw, views, where),
+        refresh=read_refresh(raw, views, where),
         registry=read_registry(raw.get("registry"), file.parent, where),
         access=_read_access(raw.get("access", "owner"), where),
         **times,
@@ -337,7 +343,7 @@ def _read_algorithms(
     found = {}
     for name, entry in views.items():
         place = f'{where}: view "{name}"'
-        facts = {key: value for key, value in entry.items() if key not in ("evolution", "on_gap")}
+        facts = {key: value for key, value in entry.items() if key not in VIEW_KEYS}
         if facts and "algorithm" not in facts:
             raise ProjectError(f"{place} names no algorithm", hint="algorithm: sweep")
         if facts:

@@ -44,8 +44,12 @@ class OwnViews(Protocol):
         """The sources that a view stands for."""
         ...
 
-    def compile_report(self, text: str, tables: Sequence[DefinitionTable]) -> Graph:
-        """What Spark says that a report over these tables means."""
+    def is_always_recomputed(self, name: str) -> bool:
+        """Whether a view is computed again whatever it is."""
+        ...
+
+    def compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
+        """What Spark says that the text of a view over these tables means."""
         ...
 
 
@@ -91,6 +95,10 @@ class Binding:
 
 def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Binding:
     """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""
+    if parsed.report is None and own.is_always_recomputed(parsed.name):
+        from viewkeeper.view.sql.view_statement import parse_view
+
+        parsed = parse_view(parsed.text, parsed.path, as_report=True)
     asks_time = parsed.report is not None and parsed.report.clock is not None
     if asks_time and not is_clock(connections.settings[CLOCK]):
         raise DefinitionError(
@@ -166,7 +174,7 @@ def _compile_bound(
         by_relation = {Relation(b.source, b.table): b for b in bound}
         tables = [by_relation[relation] for relation in parsed.report.relations]
         try:
-            graph = own.compile_report(report_text(parsed), tables)
+            graph = own.compile_report(parsed.name, report_text(parsed), tables)
         except DefinitionError as error:
             raise locate_error(parsed, error) from error
     return _bind_tables(parsed, bound, graph, behind)
@@ -202,7 +210,7 @@ def bind_again(version: DefinitionVersion, path: str | None) -> Binding:
     """Bind to what a version stands for."""
     from viewkeeper.view.sql.view_statement import parse_view
 
-    parsed = parse_view(version.text, path)
+    parsed = parse_view(version.text, path, as_report=version.graph is not None)
     graph = None if version.graph is None else graph_of_text(version.graph, parsed.name)
     bound = _bind_tables(parsed, version.bound, graph, version.behind)
     return replace(bound, followed=version.followed)

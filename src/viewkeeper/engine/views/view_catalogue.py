@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 FOLDER = "views"
 
-Compiler = Callable[[str, Sequence[DefinitionTable]], Graph]
-"""Has Spark say what the text of a report over these tables means."""
+Compiler = Callable[[str, str, Sequence[DefinitionTable]], Graph]
+"""Has Spark say what the text of a view, given by its name, over these tables means."""
 
 
 class ViewCatalogue:
@@ -39,6 +39,7 @@ class ViewCatalogue:
     def __init__(self, parsed: dict[str, ParsedView]) -> None:
         self._parsed = {name: parsed[name] for name in _reading_order(parsed)}
         self._compiler: Compiler | None = None
+        self._mode_of: Callable[[str], str] = lambda _: "incremental"
         self._loaded: dict[str, pa.Schema] = {}
         self.bindings: dict[str, Binding] = {}
         self.stored: dict[str, ViewDefinition] = {}
@@ -68,9 +69,16 @@ class ViewCatalogue:
         """Let reports be compiled by this from now on."""
         self._compiler = compiler
 
-    def compile_report(self, text: str, tables: Sequence[DefinitionTable]) -> Graph:
+    def use_refresh(self, mode_of: Callable[[str], str]) -> None:
+        """Let views be kept fresh in these modes."""
+        self._mode_of = mode_of
+
+    def is_always_recomputed(self, name: str) -> bool:
+        return self._mode_of(name) == "full"
+
+    def compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
         assert self._compiler is not None, "whoever binds reports has said how"
-        return self._compiler(text, tables)
+        return self._compiler(name, text, tables)
 
     def fields_of_view(self, name: str) -> tuple[Field, ...]:
         """The columns of a view; a ProjectError if only its load tells their types."""
@@ -100,7 +108,8 @@ class ViewCatalogue:
 
     def needs_compiler(self, name: str) -> bool:
         """Whether Spark has yet to say what a view means, or one that it reads."""
-        missing = name not in self.bindings and self._parsed[name].report is not None
+        is_report = self._parsed[name].report is not None or self.is_always_recomputed(name)
+        missing = name not in self.bindings and is_report
         return missing or any(self.needs_compiler(parent) for parent in self.parents_of(name))
 
     def put_binding(self, name: str, binding: Binding) -> None:

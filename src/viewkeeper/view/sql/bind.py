@@ -357,7 +357,7 @@ def bind_report(
     for index, relation in enumerate(report.relations):
         known = schema(relation)
         # A relation of which only the number of rows matters still needs a column.
-        fields = read.get(relation) or known[:1]
+        fields = known if graph.recomputed else read.get(relation) or known[:1]
         alias = aliases[index] if index < len(aliases) else CLOCK
         places.append(Place(index, alias, relation, fields, known=known))
     return ViewDefinition(

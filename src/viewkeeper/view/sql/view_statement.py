@@ -70,8 +70,11 @@ class ParsedView:
         return tuple(dict.fromkeys(table.relation for table in self.parts.tables))
 
 
-def parse_view(text: str, path: str | None = None) -> ParsedView:
-    """Read one view; raises DefinitionError, or UnsupportedError for what cannot be maintained."""
+def parse_view(text: str, path: str | None = None, as_report: bool = False) -> ParsedView:
+    """Read one view; raises DefinitionError, or UnsupportedError for what cannot be maintained.
+
+    A plain select-project-join is read `as_report` if it is not to be maintained as one.
+    """
     sql = SqlText(text, path)
     read = tokenize_sql(sql)
     tokens = _one_statement(sql, read.tokens)
@@ -79,7 +82,7 @@ def parse_view(text: str, path: str | None = None) -> ParsedView:
     if not body:
         sql = replace(sql, subject=f'view "{name}": ')
         raise sql.error_at("expected SELECT after AS", tokens[-1].start, hint=HEAD)
-    return _parse_query(sql, read, name, body)
+    return _parse_query(sql, read, name, body, as_report)
 
 
 def parse_statement(text: str, path: str | None, name: str) -> ParsedView:
@@ -95,12 +98,14 @@ def parse_statement(text: str, path: str | None, name: str) -> ParsedView:
     return _parse_query(sql, read, name, tokens)
 
 
-def _parse_query(sql: SqlText, read: TokenizedSql, name: str, body: list[Token]) -> ParsedView:
+def _parse_query(
+    sql: SqlText, read: TokenizedSql, name: str, body: list[Token], as_report: bool = False
+) -> ParsedView:
     subject = f'view "{name}": '
     sql, plain = replace(sql, subject=subject), replace(read.sql, subject=subject)
     tree = _parse_body(read, plain, body)
     span = span_of_tokens(body)
-    if isinstance(tree, exp.Select) and is_plain_select(body, tree):
+    if not as_report and isinstance(tree, exp.Select) and is_plain_select(body, tree):
         return ParsedView(name, sql, plain, span, parts_of_select(plain, body, tree))
     return ParsedView(name, sql, plain, span, read_report(plain, body, tree))
 
