@@ -67,7 +67,7 @@ class _Course:
     stamps: Any
     values: pa.Table
 
-    def beside(self, rows: pa.Table, versions: Any) -> pa.Table:
+    def put_beside(self, rows: pa.Table, versions: Any) -> pa.Table:
         """Rows with the values of these versions, one for each row."""
         for name in self.values.column_names:
             rows = rows.append_column(name, pc.take(self.values[name], pa.array(versions)))
@@ -84,7 +84,7 @@ def is_comparable(core: Core) -> bool:
     return bool(core.scalars) and core.copies is None and not any(map(needs_spark, expressions))
 
 
-def shows_scalars(core: Core) -> bool:
+def has_shown_scalars(core: Core) -> bool:
     """Whether rows show values of scalars, so that all of them change when one does."""
     read = {place for output in core.view.outputs for place in places_of(output.expression)}
     return bool(read & set(core.scalars))
@@ -108,7 +108,7 @@ def compare_side(
     stamps = pa.array(np.full(before.num_rows, START))
     side = replace(side, before=before.append_column(TS, stamps).select(side.changes.column_names))
     steps = (len(course.stamps) - 1) * (before.num_rows + changes.num_rows)
-    if shows_scalars(core) and steps > SHOWN_ROWS_MAX:
+    if has_shown_scalars(core) and steps > SHOWN_ROWS_MAX:
         return SideChanges(side.show_one_step(), merged=True)
     moved = side.show_moved_rows() if side.is_decided_again else side.show_all_rows()
     return SideChanges(Kernel().consolidate(pa.concat_tables([side.show_quiet_changes(), *moved])))
@@ -148,7 +148,9 @@ class _Side:
     def is_decided_again(self) -> bool:
         """Whether a new value only moves rows in or out, and may be tried on rows that are gone."""
         outputs = [output.expression for output in self.core.view.outputs]
-        return not shows_scalars(self.core) and not any(map(can_fail, [*self.conditions, *outputs]))
+        return not has_shown_scalars(self.core) and not any(
+            map(can_fail, [*self.conditions, *outputs])
+        )
 
     @property
     def every_row(self) -> pa.Table:
@@ -164,7 +166,7 @@ class _Side:
         if self.before is not None and not self.is_decided_again:
             quiet = ~np.isin(stamps, self.course.stamps)
             changes, stamps = changes.filter(pa.array(quiet)), stamps[quiet]
-        return self._show(self.course.beside(changes, self.course.version_at(stamps)))
+        return self._show(self.course.put_beside(changes, self.course.version_at(stamps)))
 
     def show_moved_rows(self) -> list[pa.Table]:
         """Rows that pass the conditions under a new value and did not before, or the other way."""
@@ -185,7 +187,7 @@ class _Side:
 
     def _passing_rows(self, rows: pa.Table, version: int, tests: Sequence[Expression]) -> Any:
         passed = np.ones(rows.num_rows, bool)
-        beside = self.course.beside(rows, np.full(rows.num_rows, version))
+        beside = self.course.put_beside(rows, np.full(rows.num_rows, version))
         for test in tests:
             found = pc.fill_null(evaluate_expression(test, beside), False)
             passed &= np.asarray(found).astype(bool)
@@ -218,7 +220,7 @@ class _Side:
     def _show_version(self, rows: pa.Table, version: int, ts: int) -> pa.Table:
         """What is shown of the rows that are left after all came and went, under one value."""
         left = Kernel().consolidate(_at(rows, ts))
-        return self._show(self.course.beside(left, np.full(left.num_rows, version)))
+        return self._show(self.course.put_beside(left, np.full(left.num_rows, version)))
 
     def _show(self, rows: pa.Table) -> pa.Table:
         kernel = Kernel()

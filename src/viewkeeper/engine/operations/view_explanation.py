@@ -24,7 +24,7 @@ from viewkeeper.sources.kinds import can_merge_commits, index_quote_of, is_clock
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.stages.fold_calls import text_of_call
 from viewkeeper.stages.key_recompute import ROWS_MAX
-from viewkeeper.stages.scalar_side import SHOWN_ROWS_MAX, shows_scalars
+from viewkeeper.stages.scalar_side import SHOWN_ROWS_MAX, has_shown_scalars
 from viewkeeper.stages.window_calls import text_of_window_call
 from viewkeeper.view.definition import (
     Constant,
@@ -364,7 +364,7 @@ def _explain_scalars(core: Core) -> list[str]:
     if not core.scalars:
         return []
     many = f"{SHOWN_ROWS_MAX:,}"
-    if shows_scalars(core):
+    if has_shown_scalars(core):
         return [
             "every row shows a value of a subquery, and is another one whenever that changes;"
             f" a batch that would change more than {many} rows so is one state, as of its last ts"
