@@ -342,6 +342,8 @@ ACCEPTED: dict[str, str] = {
     " get_json_object('{\"a\":' || g || '}', '$.a') w from a",
     "lateral generator": "select a.id, f.col from a, lateral explode(split(a.s, 'u')) f",
     "map": "select id, explode(str_to_map(s || ':' || k)) from a",
+    "case of patterns": "select id, case when s rlike '^u' then 'u' when k > 1 then initcap(s)"
+    " else 'none' end c from a",
     # -- conditions that only Spark evaluates, in ON
     "left, spark on the right": "select a.id, b.y from a left join b"
     " on a.k = b.k and b.s rlike '^u'",

@@ -59,7 +59,10 @@ Rewrite = Callable[[Any], Any]
 
 MARK = "\x1f"
 """Between a table's number and a column's ordinal, in the names of the columns of a leaf."""
-SKIPPED = frozenset({"exprId", "jvmId", "resultId", "metadata", "qualifier", "class"})
+SKIPPED = frozenset(
+    {*("exprId", "jvmId", "resultId", "metadata", "qualifier", "class"), "branches"}
+)
+"""What says nothing about an expression, or says again, as CASE does, what its operands are."""
 TRYING = ("TryAdd", "TrySubtract", "TryMultiply", "TryDivide", "TryMod")
 ALIKE = ("Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint")
 """Operators that say where rows are computed, not which."""
