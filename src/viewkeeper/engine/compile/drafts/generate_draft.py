@@ -104,11 +104,12 @@ def _add_generate(
     assert isinstance(generator, PlanOperation)
     cut = _cut_text(generator, columns_of_places(below))
     read = [cut[0]] if cut is not None else [*_columns_read(generator)]
-    found = graph.finish_draft(below, [*(below.shown[column.id] for column in kept), *read])
-    call = _call_text(graph, generator, dict(zip(read, found.fields[len(kept) :], strict=True)))
+    plain, structs = _take_structs_apart(below, kept)
+    found = graph.finish_draft(below, [*plain.values(), *read])
+    call = _call_text(graph, generator, dict(zip(read, found.fields[len(plain) :], strict=True)))
     made = _made_columns(graph, plan)
-    shown = [GeneratedColumn(field.name) for field in found.fields[: len(kept)]]
-    types = [field.type for field in found.fields[: len(kept)]]
+    shown = [GeneratedColumn(field.name) for field in found.fields[: len(plain)]]
+    types = [field.type for field in found.fields[: len(plain)]]
     types += [kind for _, _, kind in made.columns]
     fields = tuple(Field(graph.new_name(), kind) for kind in types)
     columns = (*shown, *(column for _, column, _ in made.columns))
@@ -119,9 +120,28 @@ def _add_generate(
     node = Generate(
         graph.next_number, found.relation, call, width, columns, fields, plan.outer, split
     )
-    keys = [*(column.id for column in kept), *(key for key, _, _ in made.columns)]
+    keys = [*plain, *(key for key, _, _ in made.columns)]
     draft = draft_over(graph.add_node(node), dict(zip(keys, fields, strict=True)))
-    return replace(draft, shown={**draft.shown, **made.structs})
+    return replace(draft, shown={**draft.shown, **structs, **made.structs})
+
+
+def _take_structs_apart(
+    below: CoreDraft, kept: list[Attribute]
+) -> tuple[dict[int, PlanExpression], dict[int, PlanExpression]]:
+    """The expressions of kept columns by their ids, and the structs among the columns.
+
+    A struct that a generator below has made is no column of a node: its parts are kept.
+    """
+    plain: dict[int, PlanExpression] = {}
+    structs: dict[int, PlanExpression] = {}
+    for column in kept:
+        shown = below.shown[column.id]
+        if isinstance(shown, PlanOperation) and shown.kind == STRUCT:
+            plain |= {part.id: part for part in shown.operands if isinstance(part, Attribute)}
+            structs[column.id] = shown
+        else:
+            plain[column.id] = shown
+    return plain, structs
 
 
 def _columns_read(generator: PlanOperation) -> list[PlanExpression]:
