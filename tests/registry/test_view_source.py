@@ -24,8 +24,8 @@ from viewkeeper.upstream.order_marks import EVERYTHING
 from viewkeeper.upstream.parent_project import ParentFiles, ParentProject
 from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.view.definition import Relation
-from viewkeeper.warehouse.compact import merge_tail
 from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.coordination import Coordination, GroupSpan, write_coordination
 from viewkeeper.warehouse.retention import clean_warehouse
 from viewkeeper.warehouse.rows import lookup as find

@@ -21,7 +21,7 @@ from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import DigestSink
 from viewkeeper.warehouse import Advance, DataFile, Store, load_ledger, read_head, read_state
-from viewkeeper.warehouse.compact import merge_tail
+from viewkeeper.warehouse.merge import merge_tail
 
 __all__ = ["world"]
 

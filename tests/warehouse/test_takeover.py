@@ -22,7 +22,7 @@ from tests.warehouse.faults import CALLS
 from tests.warehouse.model import World, opened
 from viewkeeper.errors import LockedError, WarehouseError
 from viewkeeper.warehouse import Store, read_head
-from viewkeeper.warehouse.compact import merge_tail
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.retention import clean_warehouse
 
 ROWS = {(7, "first"): 1}

@@ -23,7 +23,7 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.upstream import leases
 from viewkeeper.view.definition import PROJECT
-from viewkeeper.warehouse.compact import merge_tail
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import Head, owner_of
 from viewkeeper.warehouse.metadata.plan_files import Ledger
 from viewkeeper.warehouse.metadata.record import Stop

@@ -4,8 +4,8 @@ What needs Spark is in `frames`, `compact` and `publish`, which are imported by 
 reading a head, a state or the ledger starts no JVM and imports no PySpark.
 """
 
-from viewkeeper.warehouse.compact import merge_tail
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows, write_stream
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import (
     BatchPlan,
