@@ -84,7 +84,7 @@ def test_conventional_maintenance_ends_wrong_in_some_runs(transactions: Transact
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_arrow_kernel_carries_it_too(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(world_module, "Reference", Kernel)
+    monkeypatch.setattr(world_module, "plain_algebra", Kernel)
     for seed in range(6):
         world = random_run(name, {}, Transactions.LOCAL, seed, SHAPES)
         assert isinstance(world._make.args[0], Kernel)

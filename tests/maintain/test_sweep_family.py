@@ -83,7 +83,7 @@ def test_what_promises_less_than_complete_is_not_always_complete(name: str) -> N
 def test_the_arrow_kernel_carries_it_too(
     monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(world_module, "Reference", Kernel)
+    monkeypatch.setattr(world_module, "plain_algebra", Kernel)
     for seed in range(6):
         world = random_run(name, options, Transactions.GLOBAL, seed)
         assert isinstance(world._make.args[0], Kernel)

@@ -128,6 +128,11 @@ class WarehouseLife:
         return self.channels.is_empty and not self.held and self.algorithm.is_idle
 
 
+def plain_algebra() -> Algebra[Any]:
+    """The carrier of a world that nobody observes."""
+    return Reference()
+
+
 def observed_algebra(trace: Trace) -> Reference:
     """The reference carrier, with a trace that notes what was compensated."""
 
@@ -190,7 +195,7 @@ class SimulatedWorld:
             columns, hidden, load_initial_rows(scenario, self.plan), positions
         )
         self.trace = Trace(self.plan.view.places)
-        algebra: Algebra[Any] = observed_algebra(self.trace) if observed else Reference()
+        algebra: Algebra[Any] = observed_algebra(self.trace) if observed else plain_algebra()
         self._make = partial(self.kind.make, algebra, self.plan, **options)
         self.asks: Counter[str] = Counter()
         self.asked_rows = 0
