@@ -144,6 +144,13 @@ def judge_project(
     """Compare every view at every ts with Spark on its text."""
     broken = [name for name in LEDGERS.values() if name in project.stopped]
     assert not broken, project.stopped
+    with project.reading():
+        return _judge_views(project, history, judge, rng)
+
+
+def _judge_views(
+    project: ReportProject, history: RelationHistory, judge: SparkJudge, rng: random.Random
+) -> Verdict:
     verdict = Verdict(refused=project.refused, wrong=dict(project.stopped))
     times = project.stamps_of(history)
     judge.show_relations(history.as_tables(times), project.views)

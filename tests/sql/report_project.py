@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -58,6 +59,7 @@ class ReportProject:
         """Views that failed, with their errors."""
         self.observer = TroubleObserver()
         self._spark = spark
+        self._reader: Project | None = None
         lines = "".join(f"  {name}: {{kind: sqlite, path: {name}.db}}\n" for name in SOURCES)
         (folder / "viewkeeper.yml").write_text(
             f"warehouse: ./warehouse\nsources:\n{lines}{settings}"
@@ -151,9 +153,22 @@ class ReportProject:
 
     # -- what it shows -------------------------------------------------------------------------
 
+    @contextmanager
+    def reading(self) -> Iterator[Project]:
+        """The project, opened once for everything that is read inside: its many views cost more to
+        parse than to read."""
+        if self._reader is not None:
+            yield self._reader
+            return
+        with self.open_project() as self._reader:
+            try:
+                yield self._reader
+            finally:
+                self._reader = None
+
     def stamps_of(self, history: RelationHistory) -> list[int]:
         """The ts of every transaction, by its number."""
-        with self.open_project() as project:
+        with self.reading() as project:
             found = [stamps(project, name) for name in LEDGERS.values()]
         by_number = found[0] | found[1]
         assert sorted(by_number) == [*range(len(history.touched))], "every transaction has one ts"
@@ -161,13 +176,13 @@ class ReportProject:
 
     def feed_of(self, name: str) -> tuple[int, dict[int, Counter[Row]], pa.Schema]:
         """Since which ts a view is there, what each ts did to it, and its columns."""
-        with self.open_project() as project:
+        with self.reading() as project:
             view = project.view(name)
             return view.head.created_ts, feed(project, name), view.arrow().schema
 
     def rows_at(self, name: str, ts: int | None) -> list[Row]:
         """The rows of a view as a reader gets them."""
-        with self.open_project() as project:
+        with self.reading() as project:
             table = project.view(name).arrow(as_of=ts)
             return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
