@@ -64,7 +64,7 @@ def order_ranks(table: pa.Table, order: Sequence[SortKey]) -> list[Places]:
     """For each sort key the rank of each row, the first one lowest.
 
     >>> order_ranks(pa.table({"a": [2, None, 1]}), [SortKey("a", descending=True)])[0].tolist()
-    [-2, 0, -1]
+    [-2, -4, -1]
     """
     return [_rank_key(plain_array(table[key.column]), key) for key in order]
 
