@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SETUP = (ROOT / "scripts" / "setup").read_text(encoding="utf-8")
 
@@ -24,3 +26,9 @@ def test_the_uv_that_is_installed_is_pinned() -> None:
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", lines)) >= 4
     assert "://" not in lines
     assert '-r "$uv_requirements"' in SETUP
+
+
+@pytest.mark.xdist_group("told")
+def test_groups_are_told_to_the_scheduler(request: pytest.FixtureRequest) -> None:
+    is_shared = bool(request.config.getoption("loadgroup", default=False))
+    assert request.node.nodeid.endswith("@told") == is_shared
