@@ -80,7 +80,7 @@ def _publish_state(
     for old in table.active_files():
         os.utime(folder / old.path, (store.now(), store.now()))
     facts = {"viewkeeper_ts": head.ts, "viewkeeper_ahead": list(head.ahead)}
-    version = table.commit(n, store.now(), news, overwrite=True, facts=facts)
+    version = table.replace_files(n, store.now(), news, facts)
     _remove_replaced(table, store.now() - retention_s)
     return version
 

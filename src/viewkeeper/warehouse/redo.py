@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import assert_never
 
 from viewkeeper.errors import CorruptError
+from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import list_digest, stored_schema
 from viewkeeper.warehouse.lake.lake_table import (
@@ -38,10 +39,14 @@ from viewkeeper.warehouse.metadata.record import (
 
 
 class OpenTables:
-    """The open tables of a warehouse, one per view; opened when first needed."""
+    """The open tables of a warehouse, one per view; opened when first needed.
 
-    def __init__(self, root: Path) -> None:
+    `guard` is asked before a log entry gets its name.
+    """
+
+    def __init__(self, root: Path, guard: disk.Guard = disk.no_guard) -> None:
         self._views = root / "views"
+        self._guard = guard
         self._open: dict[str, LakeTable] = {}
         self.damaged: dict[str, CorruptError] = {}
         """Views whose files cannot be believed: nothing is done to them until they are loaded
@@ -53,7 +58,7 @@ class OpenTables:
     def table_of(self, view: ViewHead) -> LakeTable:
         if view.table not in self._open:
             folder = self.folder_of(view.table)
-            table = LakeTable.open(folder, stored_schema(view.schema))
+            table = LakeTable.open(folder, stored_schema(view.schema), self._guard)
             refuse_other_version(folder, table.version, view.location.version)
             self._open[view.table] = table
         return self._open[view.table]
@@ -98,7 +103,7 @@ class OpenTables:
         folder = self.folder_of(change.table)
         # Whatever is there was left by an attempt at this very record.
         delta_log.cut_back(folder, delta_log.NOTHING)
-        table = LakeTable.create(folder, stored_schema(change.schema), change.view)
+        table = LakeTable.create(folder, stored_schema(change.schema), change.view, self._guard)
         self._open[change.table] = table
         version = table.commit(record.n, record.committed_at, change.files)
         return TableLocation(version, None, list_digest(change.files))
@@ -122,7 +127,8 @@ class OpenTables:
             version = table.commit(record.n, record.committed_at, change.files)
         else:
             version = table.commit_schema(record.n, record.committed_at, stored, change.files)
-            self._open[view.table] = LakeTable.open(self.folder_of(view.table), stored)
+            folder = self.folder_of(view.table)
+            self._open[view.table] = LakeTable.open(folder, stored, self._guard)
         return _location_after(view, version, change.files)
 
     def _redo_rewrite(

@@ -136,7 +136,7 @@ class Store:
         self.root = root
         self.now = now
         self._lock = lock
-        self._tables = OpenTables(root)
+        self._tables = OpenTables(root, lock.confirm_held)
         self._doubtful = False
         self.head: Head = recover_warehouse(root, self._tables, lock.confirm_held)
         entries, through, plans = plan_files.load_plans(root)

@@ -32,11 +32,13 @@ def sync_entry(folder: Path, version: int) -> None:
     disk.sync_folder(log)
 
 
-def write_entry(folder: Path, version: int, entry: bytes) -> None:
+def write_entry(
+    folder: Path, version: int, entry: bytes, guard: disk.Guard = disk.no_guard
+) -> None:
     """Write an entry of our own, durably; somebody else's of that version is an error."""
     path = folder / _LOG / f"{version:020d}.json"
     try:
-        disk.create_new(path, entry)
+        disk.create_new(path, entry, guard)
     except FileExistsError as error:
         raise WarehouseError(
             f'Delta Lake table "{folder}": another writer committed to it',
@@ -124,7 +126,7 @@ def _refuse_foreign(path: Path) -> None:
     if path.suffix != ".json":
         return
     try:
-        # The library writes this line first, so a torn entry of ours has it whole or not at all.
+        # This line comes first, so a torn entry of ours has it whole or not at all.
         first = json.loads(path.read_bytes().splitlines()[0])["commitInfo"]
     except (ValueError, IndexError, KeyError, TypeError, RecursionError):
         return
