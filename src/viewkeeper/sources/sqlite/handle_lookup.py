@@ -238,7 +238,7 @@ def _find_break(
     found: FoundTable, columns: Sequence[str], before: SqliteShape | None, until: SqliteShape
 ) -> BrokenQueryError | None:
     """What between two shapes did not keep the values of these columns."""
-    if before is None:
+    if before is None or before is until:
         return None
     numbers = {name: found.column_named(name) for name in columns}
     identities = {name: str(column.id) for name, column in numbers.items()}

@@ -36,6 +36,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -174,7 +175,13 @@ def shape_at(
         " ORDER BY seq DESC LIMIT 1"
     )
     row = connection.execute(query, (relation, position)).fetchone()
-    return None if row is None else read_typed(SqliteShape, json.loads(row[0]))
+    return None if row is None else _read_shape(row[0])
+
+
+@lru_cache(maxsize=1024)
+def _read_shape(text: str) -> SqliteShape:
+    """A shape that is written down; it is asked for with every lookup, and hardly ever another."""
+    return read_typed(SqliteShape, json.loads(text))
 
 
 def has_shapes_between(connection: sqlite3.Connection, after: int, until: int) -> bool:
