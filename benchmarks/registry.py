@@ -22,17 +22,14 @@ from pathlib import Path
 from random import Random
 
 from benchmarks import registry_plots
+from benchmarks.registry_times import StepTimes, pyco_times, ryco_times, uncoordinated_times
 from benchmarks.registry_traffic import Way, measure_traffic
 from benchmarks.report import Aim, at_least, at_most
 from viewkeeper.partition.message_cost import (
-    StepTimes,
     even_updates,
     pyco_messages,
-    pyco_times,
     ryco_messages,
-    ryco_times,
     uncoordinated_messages,
-    uncoordinated_times,
 )
 from viewkeeper.partition.pyco import Partition, partition_graph
 from viewkeeper.partition.view_graph import ViewGraph

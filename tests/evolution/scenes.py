@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from viewkeeper.errors import SimulationError
 from viewkeeper.evolution.dyno.dyno_loop import DynoSetting
 from viewkeeper.evolution.dyno.rewriter import SubstituteTable, Wishes
 from viewkeeper.evolution.dyno.table_identity import DynoColumn, DynoShape
@@ -32,7 +33,7 @@ from viewkeeper.simulate.schema_changes.reshaped_tables import (
     Row,
     WriteOperation,
 )
-from viewkeeper.simulate.schema_changes.reshaped_world import ReshapedWorld
+from viewkeeper.simulate.schema_changes.reshaped_world import BUDGET, ReshapedWorld, Step
 
 
 def column(table: int, letter: str, letters: str) -> int:
@@ -123,3 +124,17 @@ def shown(states: Sequence[ReshapedState]) -> list[tuple[dict[str, int], set[Row
 
 def started(scenario: ReshapedScenario, setting: DynoSetting) -> ReshapedWorld:
     return ReshapedWorld(scenario, setting)
+
+
+def follow_reshaped(world: ReshapedWorld, steps: list[Step]) -> None:
+    """Make the given steps, then run to the end: oldest messages first, commits last."""
+    for step in steps:
+        world.make_step(step)
+    order: tuple[type[Step], ...] = (DeliverStep, EvaluateStep, CommitStep)
+    for _ in range(BUDGET):
+        enabled = world.enabled_steps()
+        if not enabled:
+            break
+        world.make_step(min(enabled, key=lambda step: order.index(type(step))))
+    if not world.is_done:
+        raise SimulationError("the run did not end")

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evolution.test_dependencies import rels, rows, shape
+from tests.evolution.unsafe_orders import all_dependencies, unsafe_dependencies
 from viewkeeper.evolution.correction import Correction, Operation, legal_order_of
 from viewkeeper.evolution.dependencies import (
     Dependency,
     DependencyKind,
     ReceivedUpdate,
-    graph_of,
-    unsafe_dependencies,
 )
 from viewkeeper.view.definition import Relation
 
@@ -36,9 +35,7 @@ def figure_10() -> list[ReceivedUpdate]:
 
 
 def test_figure_10_step_by_step() -> None:
-    found = {
-        (each.later, each.first, each.why) for each in graph_of(figure_10()).all_dependencies()
-    }
+    found = {(each.later, each.first, each.why) for each in all_dependencies(figure_10())}
     assert found == {
         (1, 4, DependencyKind.CONCURRENT),
         (4, 3, DependencyKind.SEMANTIC),
@@ -104,7 +101,7 @@ def queues(draw: st.DrawFn) -> list[ReceivedUpdate]:
 
 def closure(updates: list[ReceivedUpdate]) -> set[tuple[int, int]]:
     """All pairs of which the first depends on the second, over any number of others."""
-    found = {(each.later, each.first) for each in graph_of(updates).all_dependencies()}
+    found = {(each.later, each.first) for each in all_dependencies(updates)}
     while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
         found |= more
     return found
@@ -119,9 +116,7 @@ def test_a_legal_order_has_everything_once_and_nothing_unsafe(
     assert sorted(order) == [update.id for update in updates]
     together = {update.id: at for at, unit in enumerate(units) for update in unit}
     across = [
-        each
-        for each in graph_of(updates).all_dependencies()
-        if together[each.later] != together[each.first]
+        each for each in all_dependencies(updates) if together[each.later] != together[each.first]
     ]
     assert unsafe_dependencies(across, order) == []
 

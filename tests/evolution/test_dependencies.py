@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from viewkeeper.evolution import dependencies
+from tests.evolution.unsafe_orders import all_dependencies, unsafe_dependencies
 from viewkeeper.evolution.correction import legal_order_of
 from viewkeeper.evolution.dependencies import (
     Dependency,
@@ -18,10 +18,7 @@ from viewkeeper.evolution.dependencies import (
     DependencyKind,
     ReceivedUpdate,
     Relations,
-    first_unsafe,
-    graph_of,
     reads_of,
-    unsafe_dependencies,
 )
 from viewkeeper.simulate.campaigns.workload import define_view
 from viewkeeper.view.definition import Relation
@@ -41,9 +38,7 @@ def shape(id: int, relation: str, *reads: str, moves: bool = True) -> ReceivedUp
 
 
 def edges(*updates: ReceivedUpdate) -> set[tuple[int, int, str]]:
-    return {
-        (each.later, each.first, each.why.value) for each in graph_of(updates).all_dependencies()
-    }
+    return {(each.later, each.first, each.why.value) for each in all_dependencies(updates)}
 
 
 def test_queries_that_read_what_is_reshaped_depend_on_it_concurrently() -> None:
@@ -88,16 +83,9 @@ def test_names_are_shared_things_too() -> None:
 def test_safe_and_unsafe() -> None:
     """Definition 7: it is the order that makes a dependency unsafe."""
     update, change = rows(1, "x.r", "y.s"), shape(2, "y.s", moves=False)
-    found = graph_of([update, change]).all_dependencies()
+    found = all_dependencies([update, change])
     assert unsafe_dependencies(found, [1, 2]) == [Dependency(1, 2, DependencyKind.CONCURRENT)]
     assert unsafe_dependencies(found, [2, 1]) == []
-    assert first_unsafe([update, change]) == Dependency(1, 2, DependencyKind.CONCURRENT)
-    assert first_unsafe([change, update]) is None
-
-
-def test_the_foremost_unsafe_dependency_is_named() -> None:
-    updates = [rows(1, "x.r"), rows(2, "x.r", "y.s"), shape(3, "y.s"), shape(4, "y.s")]
-    assert first_unsafe(updates) == Dependency(2, 3, DependencyKind.CONCURRENT)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +127,6 @@ def _no_graph(patch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> DependencyGraph:
         raise AssertionError("a graph was made")
 
-    patch.setattr(dependencies, "graph_of", refuse)
     patch.setattr("viewkeeper.evolution.correction.graph_of", refuse)
 
 
@@ -149,9 +136,6 @@ def test_without_schema_changes_no_graph_is_made(
 ) -> None:
     _no_graph(monkeypatch)
     counted = Counted(size)
-    assert first_unsafe(counted) is None  # type: ignore[arg-type]  # all of a sequence that is used
-    assert counted.looks == size
-    counted.looks = 0
     order = legal_order_of(counted)  # type: ignore[arg-type]  # all of a sequence that is used
     assert [unit[0].id for unit in order] == list(range(size))
     assert counted.looks == 2 * size
@@ -161,7 +145,5 @@ def test_with_a_schema_change_a_graph_is_made(monkeypatch: pytest.MonkeyPatch) -
     """The test above can fail."""
     _no_graph(monkeypatch)
     updates = [rows(1, "x.r", "y.s"), shape(2, "y.s")]
-    with pytest.raises(AssertionError, match="a graph was made"):
-        first_unsafe(updates)
     with pytest.raises(AssertionError, match="a graph was made"):
         legal_order_of(updates)

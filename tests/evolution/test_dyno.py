@@ -15,6 +15,7 @@ import pytest
 from tests.evolution.scenes import (
     change,
     column,
+    follow_reshaped,
     insert,
     meaning,
     scene,
@@ -55,7 +56,7 @@ from viewkeeper.simulate.schema_changes.reshaped_tables import (
     RewriteOperation,
     WidenOperation,
 )
-from viewkeeper.simulate.schema_changes.reshaped_world import ReshapedWorld, follow_reshaped
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapedWorld
 
 R = table(1, "r", "ab", (1, 7), (2, 8))
 S = table(2, "s", "bc", (7, 70))

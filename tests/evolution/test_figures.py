@@ -14,6 +14,7 @@ import pytest
 from tests.evolution.scenes import (
     change,
     column,
+    follow_reshaped,
     insert,
     meaning,
     scene,
@@ -24,9 +25,10 @@ from tests.evolution.scenes import (
     steps,
     table,
 )
+from tests.evolution.unsafe_orders import all_dependencies, unsafe_dependencies
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution.correction import Unit, legal_order_of
-from viewkeeper.evolution.dependencies import ReceivedUpdate, first_unsafe
+from viewkeeper.evolution.dependencies import ReceivedUpdate
 from viewkeeper.evolution.dyno.dyno_loop import OPTIMISTIC, PESSIMISTIC, Detection, DynoSetting
 from viewkeeper.evolution.dyno.rewriter import Rewriter, Wishes
 from viewkeeper.evolution.dyno.table_identity import (
@@ -48,7 +50,7 @@ from viewkeeper.simulate.schema_changes.reshaped_tables import (
     RenameColumn,
     RenameOperation,
 )
-from viewkeeper.simulate.schema_changes.reshaped_world import ReshapedWorld, follow_reshaped
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapedWorld
 from viewkeeper.view.definition import Relation
 
 T1 = table(1, "T1", "ab", (1, 7), (2, 8))
@@ -193,8 +195,9 @@ def test_figure_6_the_dependency_is_safe_in_one_order_only() -> None:
         1, "IS2", frozenset([*names, Relation("IS2", "T2")]), breaks=frozenset(names[:1])
     )
     two = ReceivedUpdate(2, "IS2", frozenset(names), breaks=frozenset(names[:1]))
-    assert first_unsafe([one, two]) is None
-    assert first_unsafe([two, one]) is not None
+    found = all_dependencies([one, two])
+    assert not unsafe_dependencies(found, [one.id, two.id])
+    assert unsafe_dependencies(found, [two.id, one.id])
     assert legal_order_of([one, two]) == ((one,), (two,))
 
 

@@ -59,7 +59,7 @@ class Catalogue:
     def take_relation(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
     ) -> tuple[PostgresShape, bool]:
-        known = self._shapes.latest_shape(oid)
+        known = self._shapes.history.latest_shape(oid)
         if is_described_by(known, columns, is_root):
             return known, False
         return shape_of_message(known, known, columns, is_root), True

@@ -7,12 +7,12 @@ the definitions do not say the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 
 from hypothesis import strategies as st
 
-from viewkeeper.partition.view_graph import ViewGraph, dependent_group_bases
+from viewkeeper.partition.view_graph import ViewGraph, ViewGroup, group_bases
 
 FIGURE_10 = ViewGraph(
     {
@@ -44,6 +44,36 @@ Views = frozenset[str]
 Joins = Callable[[ViewGraph, Sequence[str]], Views]
 
 
+def dependents_of(graph: ViewGraph, base: str) -> tuple[str, ...]:
+    """The base dependency list (BDL): the base itself and every view that derives from it."""
+    return (base, *(view for view in graph.views if base in graph.bases_of(view)))
+
+
+def is_dependent(graph: ViewGraph, one: str, other: str) -> bool:
+    """Whether two names have a common ancestor (Definition 7), themselves included."""
+    return bool(graph.common_bases(one, other))
+
+
+def real_bases(group: ViewGroup) -> tuple[str, ...]:
+    """The group bases that are no views."""
+    return tuple(base for base in group.bases if base not in group.virtual)
+
+
+def dependent_group_bases(graph: ViewGraph, views: Collection[str]) -> tuple[str, ...]:
+    """DGB: the group bases that have a common ancestor with another one; none if it is valid."""
+    bases = group_bases(graph, views)
+    return tuple(
+        one
+        for one in bases
+        if any(one != other and is_dependent(graph, one, other) for other in bases)
+    )
+
+
+def is_valid(graph: ViewGraph, views: Collection[str]) -> bool:
+    """Definition 8: all group bases are independent of each other."""
+    return not dependent_group_bases(graph, views)
+
+
 def as_lemma_6(graph: ViewGraph, dependent: Sequence[str]) -> Views:
     """Lemma 6: all dependent parents join."""
     return frozenset(base for base in dependent if base in graph.parents)
@@ -55,7 +85,7 @@ def as_defined(graph: ViewGraph, dependent: Sequence[str]) -> Views:
         one
         for one in dependent
         for other in dependent
-        if one != other and graph.is_dependent(one, other) and not graph.is_ancestor(one, other)
+        if one != other and is_dependent(graph, one, other) and not graph.is_ancestor(one, other)
     )
 
 

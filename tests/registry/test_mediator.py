@@ -26,14 +26,20 @@ from viewkeeper.order.registry_protocol import OrderedId
 BOTH = frozenset({"B1", "B2"})
 
 
+def parse_id(text: str) -> GlobalId:
+    """`source@position`, as ids are written."""
+    source, _, position = text.rpartition("@")
+    return GlobalId(source, int(position))
+
+
 def order(*ids: str, after: int = 0) -> list[OrderedId]:
     """Ids, in the registry's order."""
-    return [OrderedId(after + n, GlobalId.parse_id(id)) for n, id in enumerate(ids, 1)]
+    return [OrderedId(after + n, parse_id(id)) for n, id in enumerate(ids, 1)]
 
 
 def taken(n: int, *ids: str, **moves: int) -> TakenIds:
     """Ids whose numbers follow each other; mostly one."""
-    return TakenIds(n, tuple(map(GlobalId.parse_id, ids)), moves, n + 1 - len(ids))
+    return TakenIds(n, tuple(map(parse_id, ids)), moves, n + 1 - len(ids))
 
 
 def over_bases(**positions: int) -> Mediator:

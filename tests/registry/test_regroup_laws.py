@@ -12,18 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.registry.graphs import partitions
+from tests.registry.graphs import is_valid, partitions
 from viewkeeper.order.member_groups import (
     Regrouping,
     assign_groups,
     find_ambiguous_names,
     find_circle,
     member_graph,
-    member_nodes,
     regroup_members,
 )
 from viewkeeper.order.registry_protocol import MemberFacts
-from viewkeeper.partition.view_graph import is_valid
 
 SOURCES = ("b0", "b1", "b2")
 Names = frozenset[str]
@@ -88,12 +86,12 @@ def test_groups_are_valid_keep_labels_and_are_the_finest_that_do(
 ) -> None:
     groups = assign_groups(facts)
     graph = member_graph(facts)
-    assert all(is_valid(graph, member_nodes(group)) for group in groups)
+    assert all(is_valid(graph, [f"member {name}" for name in group]) for group in groups)
     assert keeps_labels(facts, [sorted(group) for group in groups])
     for split in partitions(tuple(sorted(facts))):
         every = [frozenset(part) for part in split]
         if keeps_labels(facts, split) and all(
-            is_valid(graph, member_nodes(part)) for part in every
+            is_valid(graph, [f"member {name}" for name in part]) for part in every
         ):
             assert all(any(group <= part for part in every) for group in groups)
 

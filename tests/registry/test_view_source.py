@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,6 @@ import pytest
 
 from tests.registry.parents import Bag, BuiltParent, Row
 from viewkeeper.errors import SourceAwayError
-from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.mediator import OrderMark
 from viewkeeper.updates.source_protocol import Boundary, Lookup
 from viewkeeper.upstream.order_marks import EVERYTHING
@@ -187,7 +185,6 @@ def test_the_slowest_view_says_how_far_all_are_taken(
     at = child.follow_tables({**TABLES, "slow": ["k"]})
     parent.commit({"lines": {at + 1: {(8, "x"): 1}}}, 2)
     assert child.look_for_transactions(at) == ()
-    assert child.common_reach() == at
     with pytest.raises(SourceAwayError, match="no state as of"):
         state(child, at + 1, "slow")
     parent.advance("slow", {})
@@ -276,21 +273,8 @@ def test_marks_stand_for_the_numbers_of_a_group(
     assert child.group_marks("two") == (new, 2)
 
 
-def test_global_ids_and_bases_are_found_through_all_levels(
-    parent: BuiltParent, tmp_path: Path
-) -> None:
+def test_a_base_is_known_by_its_global_name(parent: BuiltParent) -> None:
     parent.commit({"lines": {}}, 3)
-    middle = BuiltParent(tmp_path / "middle")
-    text = "warehouse: ./warehouse\nsources: {shop: {kind: warehouse, path: ../orders}}\n"
-    (middle.folder / "viewkeeper.yml").write_text(text)
-    middle.create("named", {})
-    middle.commit({"named": {}}, 3)
-    found = ParentProject("people", middle.folder).ids_between(1, 9)
-    middle.close()
-    assert found == {ts: (GlobalId("company", ts),) for ts in (2, 3, 4)}
-    assert ParentProject("people", parent.folder).ids_between(2, 3) == {
-        3: (GlobalId("company", 3),)
-    }
     lines = parent.store.head.views["lines"]
     assert ParentProject("sales", parent.folder).bases_of(lines) == {"company"}
 

@@ -11,18 +11,22 @@ from random import Random
 
 import pytest
 from benchmarks.fleet_traffic import Traffic, pyco_traffic, ryco_traffic, uncoordinated_traffic
+from benchmarks.registry_times import StepTimes, pyco_times, ryco_times, uncoordinated_times
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.registry.graphs import FIGURE_10, KNOT, SHORTCUT, random_graph, view_graphs
+from tests.registry.graphs import (
+    FIGURE_10,
+    KNOT,
+    SHORTCUT,
+    dependents_of,
+    random_graph,
+    view_graphs,
+)
 from viewkeeper.partition.message_cost import (
-    StepTimes,
     pyco_messages,
-    pyco_times,
     ryco_messages,
-    ryco_times,
     uncoordinated_messages,
-    uncoordinated_times,
 )
 from viewkeeper.partition.pyco import partition_graph
 from viewkeeper.partition.view_graph import ViewGraph
@@ -78,7 +82,7 @@ def lone(traffic: Traffic, base: str) -> float:
 def test_an_undisturbed_update_takes_what_the_levels_say(base: str) -> None:
     """Exactly, with one registry or none. With groups, levels are those of the worst way there."""
     found, times = partition_graph(FIGURE_10), StepTimes(transmission=1.0)
-    reached = FIGURE_10.dependents_of(base)[1:]
+    reached = dependents_of(FIGURE_10, base)[1:]
     level = {view: _level_from(base, view) for view in reached}
     assert lone(uncoordinated_traffic(FIGURE_10), base) == max(level.values())
     assert lone(ryco_traffic(FIGURE_10), base) == 1 + max(level.values())

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.evolution.scenes import change, insert, scene, table
+from tests.evolution.scenes import change, follow_reshaped, insert, scene, table
 from viewkeeper.evolution.dyno.dyno_loop import DynoSetting
 from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.schema_changes.reshaped_campaign import (
@@ -26,7 +26,6 @@ from viewkeeper.simulate.schema_changes.reshaped_campaign import (
 from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedState, first_fault, level_of
 from viewkeeper.simulate.schema_changes.reshaped_world import (
     ReshapedWorld,
-    follow_reshaped,
     play_reshaped,
 )
 from viewkeeper.simulate.schema_changes.scenario_model import KEPT, LOST

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.evolution.scenes import change, insert, scene, steps, table
+from tests.evolution.scenes import change, follow_reshaped, insert, scene, steps, table
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution import correction, dependencies
 from viewkeeper.evolution.correction import Unit
@@ -31,7 +31,6 @@ from viewkeeper.simulate.schema_changes.reshaped_campaign import (
 from viewkeeper.simulate.schema_changes.reshaped_tables import RenameOperation
 from viewkeeper.simulate.schema_changes.reshaped_world import (
     ReshapedWorld,
-    follow_reshaped,
     play_reshaped,
 )
 

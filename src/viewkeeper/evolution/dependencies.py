@@ -22,7 +22,7 @@ instead of n times s.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -90,17 +90,6 @@ class DependencyGraph:
     before: dict[int, list[int]] = field(default_factory=dict)
     """Per update those that it depends on semantically."""
 
-    def dependencies_of(self, id: int) -> Iterator[Dependency]:
-        """What an update depends on; each reason once."""
-        for first in self.before.get(id, ()):
-            yield Dependency(id, first, DependencyKind.SEMANTIC)
-        found: dict[int, None] = {}
-        for relation in sorted(self.updates[id].reads):
-            found |= dict.fromkeys(self.breakers.get(relation, ()))
-        for first in sorted(found):
-            if first != id:
-                yield Dependency(id, first, DependencyKind.CONCURRENT)
-
     def earliest_dependency(self, id: int, done: Container[int]) -> Dependency | None:
         """The dependency of an update on what arrived first of all that is not done."""
         best: Dependency | None = None
@@ -114,10 +103,6 @@ class DependencyGraph:
             if first is not None and (best is None or first < best.first):
                 best = Dependency(id, first, why)
         return best
-
-    def all_dependencies(self) -> list[Dependency]:
-        """Every dependency, by the update that has it."""
-        return [found for id in self.updates for found in self.dependencies_of(id)]
 
 
 def graph_of(updates: Sequence[ReceivedUpdate]) -> DependencyGraph:
@@ -135,24 +120,3 @@ def graph_of(updates: Sequence[ReceivedUpdate]) -> DependencyGraph:
         graph.before[update.id] = sorted(found)
         latest |= dict.fromkeys(shared, update.id)
     return graph
-
-
-def unsafe_dependencies(
-    dependencies: Iterable[Dependency], order: Sequence[int]
-) -> list[Dependency]:
-    """Those that the order violates: what is depended on comes later (definition 7)."""
-    at = {id: position for position, id in enumerate(order)}
-    return [found for found in dependencies if at[found.later] < at[found.first]]
-
-
-def first_unsafe(updates: Sequence[ReceivedUpdate]) -> Dependency | None:
-    """The first unsafe dependency of updates in the order in which they are given, None if they can
-    be maintained in it. Linear, without a graph, where nothing is reshaped."""
-    if not is_reshaped(updates):
-        return None
-    arrived = sorted(updates, key=lambda update: update.id)
-    found = unsafe_dependencies(
-        graph_of(arrived).all_dependencies(), [update.id for update in updates]
-    )
-    at = {update.id: position for position, update in enumerate(updates)}
-    return min(found, key=lambda each: (at[each.later], at[each.first]), default=None)

@@ -20,20 +20,6 @@ class GlobalId:
     def __str__(self) -> str:
         return f"{self.source}@{self.position}"
 
-    @staticmethod
-    def parse_id(text: str) -> GlobalId:
-        """The id that is written so; a ValueError if none is.
-
-        >>> GlobalId.parse_id("shop@17")
-        GlobalId(source='shop', position=17)
-        >>> str(GlobalId.parse_id("shop@17"))
-        'shop@17'
-        """
-        source, at, position = text.rpartition("@")
-        if not (source and at and position.isascii() and position.isdecimal()):
-            raise ValueError(f"not a global id: {text!r}; one is written source@position")
-        return GlobalId(source, int(position))
-
 
 def base_name(member: str, source: str, kind: str, global_name: str) -> str:
     """What a member calls a database in ids; every project numbers the states of files by itself.

@@ -79,11 +79,6 @@ def member_graph(facts: Mapping[str, MemberFacts]) -> ViewGraph:
     return ViewGraph(parents)
 
 
-def member_nodes(members: Names) -> tuple[str, ...]:
-    """What members are called in the graph."""
-    return tuple(_MEMBER + member for member in sorted(members))
-
-
 def regroup_members(
     groups: Mapping[str, Names], before: Mapping[str, MemberFacts], after: Mapping[str, MemberFacts]
 ) -> Regrouping:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from viewkeeper.partition.pyco import Partition
-from viewkeeper.partition.view_graph import ViewGraph, ViewGroup, bits_of
+from viewkeeper.partition.view_graph import ViewGraph, bits_of
 
 
 def group_levels(found: Partition) -> dict[str, int]:
@@ -119,18 +119,6 @@ class MessageCounts:
         return MessageCounts(*(kind / updates for kind in kinds))
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """How long things take; of what differs by level, the last value is for all higher ones."""
-
-    transmission: float
-    """From any site to any other (t_t)."""
-    change: tuple[float, ...] = (0.0,)
-    """Computing a view change at level 1, 2, ... (t_v)."""
-    wait: tuple[float, ...] = (0.0,)
-    """From a delta's arrival to its turn, at level 1, 2, ... (t_w)."""
-
-
 def even_updates(graph: ViewGraph, each: int = 1) -> dict[str, int]:
     """The same number of updates at every base."""
     return dict.fromkeys(graph.bases, each)
@@ -175,50 +163,6 @@ def pyco_messages(found: Partition, updates: Updates, singles: bool = False) -> 
             empty += sum(ids - weigh(p) for p in graph.parents[view] if p in inside)
     plain = uncoordinated_messages(graph, updates)
     return MessageCounts(registered, ordered, plain.deltas, plain.asked, empty)
-
-
-def real_updates(group: ViewGroup, updates: Updates) -> int:
-    """The updates of a group's real bases: the sum of its k_ij."""
-    return sum(updates.get(base, 0) for base in group.real_bases)
-
-
-def virtual_updates(graph: ViewGraph, group: ViewGroup, updates: Updates) -> int:
-    """The updates that reach a group through its virtual bases (f_i)."""
-    return sum(map(_update_weights(graph, updates), group.virtual))
-
-
-def uncoordinated_times(graph: ViewGraph, times: StepTimes) -> dict[str, float]:
-    """From an update at a base to every view, without registry: one transmission for each level."""
-    return {view: _view_time(graph.levels[view], graph.levels[view], times) for view in graph.views}
-
-
-def ryco_times(graph: ViewGraph, times: StepTimes) -> dict[str, float]:
-    """The same with one registry: one transmission more, since the id passes the registry."""
-    return {
-        view: _view_time(graph.levels[view], graph.levels[view] + 1, times) for view in graph.views
-    }
-
-
-def pyco_times(found: Partition, times: StepTimes) -> dict[str, float]:
-    """The same with groups: one transmission more for each level of the view's group."""
-    above, levels = group_levels(found), found.graph.levels
-    return {
-        view: _view_time(levels[view], levels[view] + 1 + above[group.name], times)
-        for group in found.groups
-        for view in group.views
-    }
-
-
-def _view_time(level: int, transmissions: int, times: StepTimes) -> float:
-    """T_i: transmissions, and the change and the wait at every level up to this one."""
-    return times.transmission * transmissions + sum(
-        _value_at(times.change, below) + _value_at(times.wait, below)
-        for below in range(1, level + 1)
-    )
-
-
-def _value_at(values: tuple[float, ...], level: int) -> float:
-    return values[min(level, len(values)) - 1]
 
 
 def _update_weights(graph: ViewGraph, updates: Updates) -> Callable[[str], int]:

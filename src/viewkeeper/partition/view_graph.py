@@ -79,19 +79,9 @@ class ViewGraph:
         shared = self.base_bits[self.numbers[one]] & self.base_bits[self.numbers[other]]
         return tuple(self.bases[bit] for bit in bits_of(shared))
 
-    def is_dependent(self, one: str, other: str) -> bool:
-        """Whether two names have a common ancestor (Definition 7), themselves included."""
-        return bool(self.base_bits[self.numbers[one]] & self.base_bits[self.numbers[other]])
-
     def is_ancestor(self, one: str, other: str) -> bool:
         """Whether `other` is `one` or derives from it."""
         return bool(self.ancestor_bits[self.numbers[other]] >> self.numbers[one] & 1)
-
-    def dependents_of(self, base: str) -> tuple[str, ...]:
-        """The base dependency list (BDL): the base itself and every view that derives from it."""
-        bit = self.numbers[base]
-        found = (view for view in self.views if self.base_bits[self.numbers[view]] >> bit & 1)
-        return (base, *found)
 
 
 def bits_of(bits: int) -> Iterator[int]:
@@ -175,11 +165,6 @@ class ViewGroup:
         return (*self.internal, *self.external)
 
     @property
-    def real_bases(self) -> tuple[str, ...]:
-        """The group bases that are no views."""
-        return tuple(base for base in self.bases if base not in self.virtual)
-
-    @property
     def needs_registry(self) -> bool:
         """One view alone keeps any order consistent with itself."""
         return len(self.views) > 1
@@ -190,22 +175,6 @@ def group_bases(graph: ViewGraph, views: Collection[str]) -> tuple[str, ...]:
     inside = frozenset(views)
     read = (parent for view in views for parent in graph.parents[view] if parent not in inside)
     return tuple(dict.fromkeys(read))
-
-
-def dependent_group_bases(graph: ViewGraph, views: Collection[str]) -> tuple[str, ...]:
-    """DGB: the group bases that have a common ancestor with another one; none if it is valid."""
-    bases = group_bases(graph, views)
-    bits = [graph.base_bits[graph.numbers[base]] for base in bases]
-    once = twice = 0
-    for each in bits:
-        twice |= once & each
-        once |= each
-    return tuple(base for base, each in zip(bases, bits, strict=True) if each & twice)
-
-
-def is_valid(graph: ViewGraph, views: Collection[str]) -> bool:
-    """Definition 8: all group bases are independent of each other."""
-    return not dependent_group_bases(graph, views)
 
 
 def group_name_of(views: Iterable[str]) -> str:

@@ -24,7 +24,6 @@ import pyarrow as pa
 from viewkeeper.stages.exact_numbers import (
     Numbers,
     Places,
-    add_numbers,
     multiply_numbers,
     narrow_numbers,
     reach_of,
@@ -51,11 +50,6 @@ class Amounts:
         """Each number multiplied by a whole one."""
         return Amounts(multiply_numbers(self.numbers, factors), self.exponent)
 
-    def add_to(self, other: Amounts) -> Amounts:
-        """The sums, one by one."""
-        left, right = align_amounts([self, other])
-        return Amounts(add_numbers(left.numbers, right.numbers), left.exponent)
-
     def multiply_with(self, other: Amounts) -> Amounts:
         """The products, one by one."""
         product = multiply_numbers(self.numbers, other.numbers)
@@ -74,13 +68,6 @@ def align_amounts(columns: Sequence[Amounts]) -> list[Amounts]:
     """The same numbers, all in units of the smallest power of two."""
     lowest = min(column.exponent for column in columns)
     return [scale_amounts(column, lowest) for column in columns]
-
-
-def join_amounts(columns: Sequence[Amounts]) -> Amounts:
-    """One column after the other."""
-    aligned = align_amounts(columns)
-    joined = np.concatenate([column.numbers for column in aligned])
-    return Amounts(joined, aligned[0].exponent)
 
 
 def scale_amounts(column: Amounts, exponent: int) -> Amounts:

@@ -125,11 +125,6 @@ def frames_of(frame: WindowFrame, sorted_rows: SortedRows) -> Frames:
     return Frames(at, begin, np.maximum(begin, end))
 
 
-def whole_frames(sorted_rows: SortedRows) -> Frames:
-    """For every row all rows of its partition."""
-    return Frames(np.arange(sorted_rows.size), sorted_rows.starts, sorted_rows.ends)
-
-
 def _row_bounds(frame: WindowFrame, rows: SortedRows, at: Places) -> tuple[Places, Places]:
     begin, end = rows.starts, rows.ends
     if frame.start is not None:

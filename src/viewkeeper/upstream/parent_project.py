@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -38,7 +38,7 @@ from viewkeeper.errors import (
     SourceAwayError,
     reload_hint,
 )
-from viewkeeper.order.global_id import GlobalId, base_name
+from viewkeeper.order.global_id import base_name
 from viewkeeper.sources.settings import read_yaml
 from viewkeeper.warehouse.metadata.coordination import FILE as COORDINATION
 from viewkeeper.warehouse.metadata.coordination import Coordination, read_coordination
@@ -146,39 +146,6 @@ class ParentProject:
         )
 
     # -- what is behind it ---------------------------------------------------------------------
-
-    def ids_between(self, after: int, until: int) -> dict[int, tuple[GlobalId, ...]]:
-        """Per ts with `after` < ts <= `until` the base transactions that it stands for.
-
-        As far as the ledgers further up still have them.
-        """
-        entries = self.read_ledger().entries_between(after, until)
-        above = {source: self._ids_above(source, entries) for source in {e.source for e in entries}}
-        found: dict[int, tuple[GlobalId, ...]] = {}
-        for entry in entries:
-            known = found.get(entry.ts, ())
-            new = self._ids_of(entry, above[entry.source])
-            found[entry.ts] = tuple(dict.fromkeys((*known, *new)))
-        return found
-
-    def _ids_above(
-        self, source: str, entries: Sequence[LedgerEntry]
-    ) -> Mapping[int, tuple[GlobalId, ...]] | None:
-        """The ids behind the part of a parent's stream that is in some entries."""
-        parent = self.parent_of(source)
-        if parent is None:
-            return None
-        own = [entry for entry in entries if entry.source == source]
-        return parent.ids_between(min(e.after for e in own), max(e.until for e in own))
-
-    def _ids_of(
-        self, entry: LedgerEntry, above: Mapping[int, tuple[GlobalId, ...]] | None
-    ) -> Iterator[GlobalId]:
-        if above is None:
-            yield GlobalId(self.global_name(entry.source), entry.until)
-            return
-        for ts in range(entry.after + 1, entry.until + 1):
-            yield from above.get(ts, ())
 
     def parent_of(self, source: str) -> ParentProject | None:
         """The warehouse behind one of this project's sources; None for a database."""

@@ -100,11 +100,6 @@ class WarehouseSource:
             self._leases.begin_lease(progress.reach)
             return progress.reach
 
-    def common_reach(self) -> int:
-        """The ts up to which every view that is followed is committed."""
-        with self._lock:
-            return self._views.common_progress().reach
-
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """One transaction per ts of the parent; those that share a state are one."""
         with self._lock:

@@ -370,17 +370,3 @@ def play_reshaped(world: ReshapedWorld, rng: random.Random) -> None:
         world.make_step(rng.choices(steps, [weights[type(step)] for step in steps])[0])
     if not world.is_done:
         raise SimulationError("the run did not end")
-
-
-def follow_reshaped(world: ReshapedWorld, steps: list[Step]) -> None:
-    """Make the given steps, then run to the end: oldest messages first, commits last."""
-    for step in steps:
-        world.make_step(step)
-    order: tuple[type[Step], ...] = (DeliverStep, EvaluateStep, CommitStep)
-    for _ in range(BUDGET):
-        enabled = world.enabled_steps()
-        if not enabled:
-            break
-        world.make_step(min(enabled, key=lambda step: order.index(type(step))))
-    if not world.is_done:
-        raise SimulationError("the run did not end")

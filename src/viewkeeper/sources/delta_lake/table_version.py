@@ -25,7 +25,6 @@ from viewkeeper.errors import GapError, SchemaError, SourceAwayError, Viewkeeper
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape, physical_names
 from viewkeeper.sources.files.parquet import Keys, ParquetInput, can_match
-from viewkeeper.sources.tables.column_type import TableColumns
 
 # What a reader may find in the protocol of a table and needs nothing for.
 _HARMLESS = frozenset(
@@ -58,10 +57,6 @@ class VersionMetadata:
     @property
     def id(self) -> str:
         return self.seen.id
-
-    @property
-    def columns(self) -> TableColumns:
-        return self.seen.parse_columns()
 
     @property
     def has_feed(self) -> bool:

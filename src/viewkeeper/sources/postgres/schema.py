@@ -89,9 +89,6 @@ class PostgresTable:
     def quoted_name(self) -> str:
         return f"{quote_name(self.schema)}.{quote_name(self.name)}"
 
-    def has_column(self, name: str) -> bool:
-        return any(column.name == name for column in self.columns)
-
     @property
     def column_numbers(self) -> dict[str, int]:
         """The numbers of its columns by their names."""

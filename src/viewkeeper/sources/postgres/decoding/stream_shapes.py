@@ -94,9 +94,6 @@ class StreamShapes:
     def clear_steps(self) -> None:
         self.history.clear_steps()
 
-    def latest_shape(self, oid: int) -> PostgresShape:
-        return self.history.latest_shape(oid)
-
     def added_columns(self, oid: int) -> Collection[int]:
         return self.history.added_columns(oid)
 
