@@ -15,7 +15,10 @@ from tests.cli.conftest import call
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.project import Project
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.warehouse import Advance, Create, Store, read_view_changes, write_rows
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.metadata.record import Advance, Create
+from viewkeeper.warehouse.rows.view_state import read_view_changes
+from viewkeeper.warehouse.store import Store
 
 TITLES = (
     "SELECT p.title, o.placed FROM shop.orders o JOIN shop.item i ON i.order_id = o.id "

@@ -26,22 +26,16 @@ from tests.warehouse.model import SCHEMA, bag, signed
 from viewkeeper.engine.connections.open_sources import reader_of
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.handles import SourceHandles
-from viewkeeper.warehouse import (
-    Advance,
-    BatchPlan,
-    Create,
-    DataFile,
-    Head,
-    LedgerEntry,
-    Store,
-    clean_warehouse,
-    merge_tail,
-    read_head,
-    read_state,
-    write_rows,
-)
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import Head, read_head
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
+from viewkeeper.warehouse.metadata.record import Advance, Create, DataFile
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
+from viewkeeper.warehouse.retention import clean_warehouse
+from viewkeeper.warehouse.rows.view_state import read_state
 from viewkeeper.warehouse.scrub import find_damage, scrub_warehouse
+from viewkeeper.warehouse.store import Store
 
 VIEWS = ("orders", "lines", "totals")
 DAMAGES = int(os.environ.get("VIEWKEEPER_DAMAGES", "1000"))

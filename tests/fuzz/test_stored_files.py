@@ -16,19 +16,21 @@ from tests.fuzz.mutation import fuzz
 from tests.warehouse.model import VIEW, bag, opened
 from viewkeeper.sources.handles import FILE, SourceHandles
 from viewkeeper.storage.sealed_json import seal_body
-from viewkeeper.warehouse import merge_tail, read_head, read_state
 from viewkeeper.warehouse.lake import lake_table
 from viewkeeper.warehouse.lake.lake_table import files_of
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
     GroupSpan,
     read_coordination,
     write_coordination,
 )
+from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.metadata.plan_files import read_plan
 from viewkeeper.warehouse.metadata.record import read_record
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity, read_identity
 from viewkeeper.warehouse.rows import view_state
+from viewkeeper.warehouse.rows.view_state import read_state
 
 NUMBER = "00000000000000000001.json"
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.upstream.source import WarehouseSource
-from viewkeeper.warehouse import Store
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, Create, Redefine, ViewChange
+from viewkeeper.warehouse.store import Store
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]

@@ -19,8 +19,8 @@ from viewkeeper.upstream import leases
 from viewkeeper.upstream.leases import Lease
 from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.view.definition import Relation
-from viewkeeper.warehouse import Store
 from viewkeeper.warehouse.metadata.record import Drop, Rewrite
+from viewkeeper.warehouse.store import Store
 
 TABLES = {"lines": ["k", "name"]}
 WIDER = pa.schema([*SCHEMA, pa.field("extra", pa.string())])

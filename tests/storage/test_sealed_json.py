@@ -17,7 +17,7 @@ from viewkeeper.storage.sealed_json import (
     unseal_or_plain,
     write_sealed,
 )
-from viewkeeper.warehouse import read_head
+from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.metadata.plan_files import read_plan
 from viewkeeper.warehouse.metadata.record import read_record
 

@@ -17,20 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from viewkeeper.warehouse import (
-    Advance,
-    BatchPlan,
-    Create,
-    DataFile,
-    LedgerEntry,
-    Store,
-    ViewHead,
-    read_head,
-    read_state,
-    read_view_changes,
-    stored_schema,
-    write_rows,
-)
+from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows
+from viewkeeper.warehouse.metadata.head import ViewHead, read_head
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
+from viewkeeper.warehouse.metadata.record import Advance, Create, DataFile
+from viewkeeper.warehouse.rows.view_state import read_state, read_view_changes
+from viewkeeper.warehouse.store import Store
 
 Row = tuple[Any, ...]
 Bag = Mapping[Row, int]

@@ -26,9 +26,11 @@ from hypothesis import strategies as st
 from tests.warehouse.model import VIEW, Row, World
 from viewkeeper.errors import CorruptError
 from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows, StoredAction
-from viewkeeper.warehouse import Store, merge_tail, read_stored
 from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.rows import lookup, stored_actions
+from viewkeeper.warehouse.rows.view_state import read_stored
+from viewkeeper.warehouse.store import Store
 
 NAN = math.nan
 DOMAINS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {

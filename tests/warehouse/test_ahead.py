@@ -26,25 +26,16 @@ from tests.warehouse.faults import Death, dying_at
 from tests.warehouse.model import LOADED, SCHEMA, VIEW, Bag, Row, World, bag, opened, per_ts, signed
 from viewkeeper.errors import HorizonError
 from viewkeeper.storage.sealed_json import seal_body
-from viewkeeper.warehouse import (
-    Advance,
-    BatchPlan,
-    DataFile,
-    LedgerEntry,
-    Store,
-    ViewHead,
-    merge_tail,
-    read_counted,
-    read_head,
-    read_state,
-    read_view_changes,
-    write_rows,
-)
 from viewkeeper.warehouse.compact import compact_view
-from viewkeeper.warehouse.metadata.head import NAME
-from viewkeeper.warehouse.metadata.record import read_record
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import NAME, ViewHead, read_head
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
+from viewkeeper.warehouse.metadata.record import Advance, DataFile, read_record
 from viewkeeper.warehouse.publish import publish_view
 from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
+from viewkeeper.warehouse.rows.view_state import read_counted, read_state, read_view_changes
+from viewkeeper.warehouse.store import Store
 
 ROWS: tuple[Row, ...] = ((1, "a"), (2, None), (3, ""), (None, "b"))
 

@@ -8,27 +8,21 @@ import pyarrow as pa
 import pytest
 
 from tests.warehouse.model import SCHEMA, VIEW, World, bag, signed, world
-from viewkeeper.warehouse import (
-    Advance,
+from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows, write_stream
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.metadata.plan_files import (
     BatchPlan,
-    Create,
     Ledger,
     LedgerEntry,
-    Resume,
-    Stop,
-    ViewChange,
-    clean_warehouse,
     load_ledger,
-    merge_tail,
+    load_plans,
+    load_records,
     read_commits,
-    read_head,
-    read_state,
-    write_rows,
-    write_stream,
 )
-from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.metadata.plan_files import load_plans, load_records
-from viewkeeper.warehouse.rows.view_state import files_until
+from viewkeeper.warehouse.metadata.record import Advance, Create, Resume, Stop, ViewChange
+from viewkeeper.warehouse.retention import clean_warehouse
+from viewkeeper.warehouse.rows.view_state import files_until, read_state
 
 __all__ = ["world"]
 

@@ -9,7 +9,6 @@ import pytest
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.warehouse import Store
 from viewkeeper.warehouse.metadata.coordination import (
     FILE,
     Coordination,
@@ -26,6 +25,7 @@ from viewkeeper.warehouse.metadata.plan_files import (
     load_ledger,
     read_plan,
 )
+from viewkeeper.warehouse.store import Store
 
 ENTRIES = (
     LedgerEntry(2, "shop", 0, 5, 10.0, 1),

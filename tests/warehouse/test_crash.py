@@ -13,16 +13,13 @@ import pytest
 
 from tests.warehouse.faults import Death, deaths, dying_at
 from tests.warehouse.model import VIEW, Row, World, bag, opened
-from viewkeeper.warehouse import (
-    Drop,
-    Stop,
-    Store,
-    clean_warehouse,
-    merge_tail,
-    read_head,
-    read_state,
-)
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.metadata.plan_files import load_records
+from viewkeeper.warehouse.metadata.record import Drop, Stop
+from viewkeeper.warehouse.retention import clean_warehouse
+from viewkeeper.warehouse.rows.view_state import read_state
+from viewkeeper.warehouse.store import Store
 
 Step = Callable[[World], object]
 CHANGE: dict[Row, int] = {(1, "a"): -1, (7, "new"): 3}

@@ -20,10 +20,13 @@ from tests.warehouse.model import SCHEMA, VIEW, World, bag, opened, signed
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.updates.view_actions import DeleteKeys
-from viewkeeper.warehouse import Advance, Create, Store, read_head, read_state, write_rows
-from viewkeeper.warehouse.metadata.head import NAME, encode_head
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.metadata.head import NAME, encode_head, read_head
+from viewkeeper.warehouse.metadata.record import Advance, Create
 from viewkeeper.warehouse.rows.stored_actions import evaluate_actions as actions_signed
 from viewkeeper.warehouse.rows.stored_actions import write_negation
+from viewkeeper.warehouse.rows.view_state import read_state
+from viewkeeper.warehouse.store import Store
 
 Damage = Callable[[bytes, random.Random], bytes | None]
 

@@ -24,10 +24,13 @@ from pyspark.sql.types import TimestampNTZType
 from tests.warehouse.faults import Death, dying_at
 from tests.warehouse.model import VIEW, Row, World, bag, opened, per_ts
 from viewkeeper.errors import HorizonError
-from viewkeeper.warehouse import Store, clean_warehouse, merge_tail, read_view_changes
 from viewkeeper.warehouse.compact import compact_view
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.publish import publish_view
+from viewkeeper.warehouse.retention import clean_warehouse
 from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
+from viewkeeper.warehouse.rows.view_state import read_view_changes
+from viewkeeper.warehouse.store import Store
 
 TYPES: dict[str, pa.DataType] = {
     "tiny": pa.int8(),
@@ -229,7 +232,10 @@ def test_reading_starts_no_spark_and_ends_well(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         world.append({(5, "e"): 2})
     program = (
-        "import sys; from pathlib import Path; from viewkeeper.warehouse import *\n"
+        "import sys; from pathlib import Path\n"
+        "from viewkeeper.warehouse.metadata.head import read_head\n"
+        "from viewkeeper.warehouse.rows.view_state import read_state, read_view_changes\n"
+        "from viewkeeper.warehouse.store import Store\n"
         "root = Path(sys.argv[1]); view = read_head(root).require_view('v')\n"
         "print(read_state(root, view).num_rows, read_view_changes(root, view, 0).num_rows)\n"
         "assert 'pyspark' not in sys.modules\n"

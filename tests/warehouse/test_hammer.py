@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.warehouse.model import VIEW, World, bag, opened
-from viewkeeper.warehouse import clean_warehouse, merge_tail, read_state
-from viewkeeper.warehouse.rows.view_state import newest_state
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.retention import clean_warehouse
+from viewkeeper.warehouse.rows.view_state import newest_state, read_state
 
 READS = 25
 LIMIT_SECONDS = 300.0

@@ -15,20 +15,20 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.warehouse.model import SCHEMA, VIEW, Row, World, bag, per_ts
-from viewkeeper.warehouse import (
-    Create,
-    Store,
-    merge_tail,
+from viewkeeper.warehouse.compact import compact_view
+from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.metadata.record import Create
+from viewkeeper.warehouse.publish import publish_view
+from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
+from viewkeeper.warehouse.rows.view_state import (
     read_counted,
-    read_head,
     read_state,
     read_stored,
     read_view_changes,
-    stored_schema,
 )
-from viewkeeper.warehouse.compact import compact_view
-from viewkeeper.warehouse.publish import publish_view
-from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
+from viewkeeper.warehouse.store import Store
 
 KEYED = pa.schema([*SCHEMA, pa.field("_key_0_id", pa.int64()), pa.field("a `.x`", pa.string())])
 HIDDEN = ("_key_0_id", "a `.x`")

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from tests.warehouse.model import VIEW, World
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse import Store
 from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.publish import publish_view
 from viewkeeper.warehouse.rows import spark_frames
 from viewkeeper.warehouse.rows.spark_frames import find_read_damage, state_frame
+from viewkeeper.warehouse.store import Store
 
 
 def flip_unseen(path: Path) -> None:

@@ -21,12 +21,17 @@ from pyspark.sql import SparkSession
 from tests.warehouse.faults import Death, deaths, dying_at
 from tests.warehouse.model import SCHEMA, VIEW, Row, World, bag, opened, signed, world
 from viewkeeper.updates.view_actions import DeleteKeys
-from viewkeeper.warehouse import Redefine, Store, merge_tail, read_head, read_state, write_rows
 from viewkeeper.warehouse.compact import compact_view
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, DefinitionVersion
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.metadata.record import Redefine
 from viewkeeper.warehouse.rows.spark_frames import state_frame
 from viewkeeper.warehouse.rows.stored_actions import evaluate_actions as acted
 from viewkeeper.warehouse.rows.stored_actions import write_negation
+from viewkeeper.warehouse.rows.view_state import read_state
+from viewkeeper.warehouse.store import Store
 
 __all__ = ["world"]
 

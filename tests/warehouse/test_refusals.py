@@ -20,8 +20,12 @@ from tests.warehouse.model import VIEW, World, bag, opened, world
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import DigestSink
-from viewkeeper.warehouse import Advance, DataFile, Store, load_ledger, read_head, read_state
 from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.metadata.plan_files import load_ledger
+from viewkeeper.warehouse.metadata.record import Advance, DataFile
+from viewkeeper.warehouse.rows.view_state import read_state
+from viewkeeper.warehouse.store import Store
 
 __all__ = ["world"]
 
@@ -36,7 +40,8 @@ def test_a_second_writer_is_told_who_holds_the_warehouse(world: World) -> None:
 
 def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
     program = (
-        "import os, sys, time; from pathlib import Path; from viewkeeper.warehouse import Store\n"
+        "import os, sys, time; from pathlib import Path\n"
+        "from viewkeeper.warehouse.store import Store\n"
         "store = Store.open(Path(sys.argv[1]), 'killed', time.time); os.kill(os.getpid(), 9)"
     )
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)

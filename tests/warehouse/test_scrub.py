@@ -16,8 +16,9 @@ from viewkeeper.cli.main import cli
 from viewkeeper.errors import CorruptError
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.storage import disk
-from viewkeeper.warehouse import merge_tail, read_head
 from viewkeeper.warehouse.lake.lake_table import files_of
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity, make_identity
 from viewkeeper.warehouse.scrub import find_damage, scrub_warehouse
 

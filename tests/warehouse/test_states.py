@@ -13,15 +13,11 @@ from hypothesis import strategies as st
 
 from tests.warehouse.model import VIEW, Bag, Row, World, bag, opened, per_ts, world
 from viewkeeper.errors import HorizonError, WarehouseError
-from viewkeeper.warehouse import (
-    Store,
-    load_ledger,
-    merge_tail,
-    read_counted,
-    read_head,
-    read_state,
-    read_view_changes,
-)
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.metadata.plan_files import load_ledger
+from viewkeeper.warehouse.rows.view_state import read_counted, read_state, read_view_changes
+from viewkeeper.warehouse.store import Store
 
 __all__ = ["world"]
 

@@ -21,9 +21,10 @@ import pytest
 from tests.warehouse.faults import CALLS
 from tests.warehouse.model import World, opened
 from viewkeeper.errors import LockedError, WarehouseError
-from viewkeeper.warehouse import Store, read_head
 from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.retention import clean_warehouse
+from viewkeeper.warehouse.store import Store
 
 ROWS = {(7, "first"): 1}
 

@@ -12,10 +12,13 @@ from deltalake import DeltaTable
 
 from tests.warehouse.model import VIEW, World, bag, opened
 from viewkeeper.errors import CorruptError, WarehouseError
-from viewkeeper.warehouse import Advance, Store, merge_tail, read_state
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.lake_table import LakeTable
+from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import NAME
+from viewkeeper.warehouse.metadata.record import Advance
+from viewkeeper.warehouse.rows.view_state import read_state
+from viewkeeper.warehouse.store import Store
 
 Tear = Callable[[bytes], bytes]
 

@@ -1,4 +1,4 @@
-"""What coordination costs: messages and update time, with one registry, with groups, with none.
+"""What coordination costs in messages: with one registry, with groups, with none.
 
 Ding, Zhang, Rundensteiner, Scalable Maintenance in Distributed Data Warehousing Environment (2000),
 section 5. RyCo is one registry for all bases and views, PyCo one for each group, *uncoordinated* is
@@ -14,14 +14,11 @@ Not as printed:
    `singles` says which is counted.
 2. M_d is not the same in RyCo and PyCo: a view passes ids that do not concern it as empty deltas,
    in RyCo all of them, in PyCo those of its own group. They are counted apart, as `empty`.
-
-Levels of groups: how many groups stand between a group and its bases (Definition 12).
-
-A group that reads no view of another group has level 0; else its level is one more than the highest
-level of a group that it reads a view of. Two things are not as printed. Definition 12 speaks of all
-external bases, but a real one sends its ids to the registry of every group that reads it, and no
-other group delays them: only virtual bases count. And groups can read each other in a circle, which
-the paper holds impossible and for which it has no level: such a knot counts as one group.
+3. The level of a group (Definition 12) is 0 if it reads no view of another group, else one above
+   the highest that it reads. The paper counts all external bases; but a real one
+   sends its ids to every group that reads it, and nobody delays them: only virtual ones count.
+4. Groups can read each other in a circle, which the paper holds impossible and for which it has no
+   level: such a knot counts as one group.
 """
 
 from __future__ import annotations

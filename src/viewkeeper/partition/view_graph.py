@@ -5,16 +5,12 @@ view may show half of it. A view's parents are bases and views. Everything that 
 is answered by two sets per name, kept as bits of an integer, so that ten thousand views are quick:
 the bases that it derives from, and all its ancestors. Both contain the name itself.
 
-The paper's symbols (Ding, Zhang, Rundensteiner 2000, section 4.4): `parents` is VPL,
-`dependents_of` gives BDL, `levels` is Definition 11, `is_dependent` is the opposite of Definition
-7.
-
-A group of views: its bases by their kinds, whether it is valid, and its name.
-
 A group's bases are what its views read from outside: bases and views of other groups. The group is
-valid when no two of them have a common ancestor (Definition 8 of Ding, Zhang, Rundensteiner 2000):
-then one order over them is an order over the bases behind them, and no view of the group can meet
-two states of one base. Symbols: `group_bases` is GB, `dependent_group_bases` is DGB.
+valid when no two of them have a common ancestor (Definition 8): then one order over them is an
+order over the bases behind them, and no view of the group can meet two states of one base.
+
+The paper's symbols (Ding, Zhang, Rundensteiner 2000, section 4.4): `parents` is VPL, `levels` is
+Definition 11, `group_bases` is GB.
 """
 
 from __future__ import annotations

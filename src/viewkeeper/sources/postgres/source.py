@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -42,56 +41,16 @@ from viewkeeper.updates.source_protocol import (
 )
 
 
-class CaptureFollower(Protocol):
-    """Begins, extends and ends the capture."""
-
-    def follow_tables(self, tables: Tables) -> int: ...
-    def detach_source(self, force: bool = False) -> DetachResult: ...
-
-
-class TransactionLook(Protocol):
-    """Reports what was committed."""
-
-    def look_for_transactions(self, after: int) -> tuple[Boundary, ...]: ...
-    def has_passed(self, position: int) -> bool: ...
-
-
-class CapturedLog(Protocol):
-    """Keeps what was captured until it is acknowledged, or as long as somebody holds it."""
-
-    def describe_source(self) -> str: ...
-    def acknowledge_position(self, position: int) -> None: ...
-    def begin_hold(self, name: str, seconds: float) -> None: ...
-    def end_hold(self, name: str) -> None: ...
-    def close(self) -> None: ...
-
-
-class SourceReader(Protocol):
-    """Reads changes, and prepares the snapshots that answers are read in."""
-
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]: ...
-    def prepare_snapshots(self, after: int, tables: Tables) -> AbstractContextManager[Opener]: ...
-
-
-class SourceDoctor(Protocol):
-    """Says how the source is."""
-
-    def read_health(self, positions: Iterable[int]) -> Health: ...
-    def diagnose_source(self, tables: Tables) -> list[Finding]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SourceParts:
     """The parts of one source, of one way of capture."""
 
     describer: PostgresDescriber
-    log: CapturedLog
-    follower: CaptureFollower
-    look: TransactionLook
-    reader: SourceReader
-    doctor: SourceDoctor
+    log: SourceStream | TriggerCapture
+    follower: SlotFollower | TriggerFollower
+    look: DecodingLook | TriggerLook
+    reader: SpoolReader | TriggerLogReader
+    doctor: SlotDoctor | TriggerDoctor
 
 
 class PostgresSource:
@@ -153,11 +112,9 @@ def open_source(settings: SourceSettings, reader: str) -> Source:
     """The source that the settings describe; nothing is connected yet."""
     is_triggered = settings.read_text("capture", "decoding") == "triggers"
     make_parts = _trigger_parts if is_triggered else _decoding_parts
-    return PostgresSource(make_parts(PostgresServer(settings), _home_of(settings), reader))
-
-
-def _home_of(settings: SourceSettings) -> Path:
-    return Path(settings.home or settings.folder)
+    return PostgresSource(
+        make_parts(PostgresServer(settings), Path(settings.home or settings.folder), reader)
+    )
 
 
 def _decoding_parts(server: PostgresServer, home: Path, reader: str) -> SourceParts:
