@@ -5,12 +5,11 @@ A search asks for thousands of vectors that differ little. So bags are numbered 
 their bags, and values of the view are numbered too: equal views have equal
 numbers, and comparing a state with the view over a vector is comparing two integers.
 
-A view's join by definition: bags of rows in, the view's rows out, nothing maintained.
-
-The places are joined one after the other, by hashing on the view's equalities; the other conditions
-and the outputs are evaluated by the reference. No delta, no compensation and no kernel is used, so
-nothing that is being checked can be wrong here in the same way. (Only functions, the words of
-`viewkeeper.view.kernel_words`, are the kernel's own; what they mean is Spark's to judge.)
+A view's join is computed by definition: the places are joined one after the other, by hashing on
+the view's equalities; the other conditions and the outputs are evaluated by the reference. No
+delta, no compensation and no kernel is used, so nothing that is being checked can be wrong here in
+the same way. (Only functions, the words of `viewkeeper.view.kernel_words`, are the kernel's own;
+what they mean is Spark's to judge.)
 
 Whoever asks has bags that return again and again. So a place numbers the bags that it is given, and
 joins of the first k places are kept by these numbers.

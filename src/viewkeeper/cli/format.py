@@ -4,8 +4,6 @@ JSON has no decimals, dates, bytes or infinities that every reader keeps exact, 
 a decimal as its digits ("12.50"), a date or timestamp in ISO 8601, bytes in hexadecimal, "NaN" and
 "Infinity". Integers and finite floating-point numbers are numbers, NULL is null.
 
-Rows on their way out: as a table, as CSV or as JSON, the latter two one row at a time.
-
 NULL can always be told from a text: in CSV it is an empty field while an empty text is quoted, as
 PostgreSQL does it; in JSON it is null.
 """

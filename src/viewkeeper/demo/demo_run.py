@@ -4,11 +4,9 @@ The writers start just before `order_lines` is loaded, so its initial load is do
 maintainer has a thread; the main thread watches, and so is the one that Ctrl-C interrupts. On every
 way out the writers are ended first, then the maintainer, then Spark.
 
-The writers of the demo as processes: started together, asked to stop, never left behind.
-
-Each is a program of its own that imports nothing of this package but other writers, so what it
-writes and journals cannot lean on Viewkeeper. A writer that ends before it is asked to is an error,
-with what it said.
+Each writer is a program of its own that imports nothing of this package but other writers, so what
+it writes and journals cannot lean on Viewkeeper. A writer that ends before it is asked to is an
+error, with what it said.
 """
 
 from __future__ import annotations

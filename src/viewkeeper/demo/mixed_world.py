@@ -9,8 +9,6 @@ and stopped whatever happens. Their password reaches the project as a reference 
 variable. The judge gets every database as a SQLite file, mirrored before the first change and once
 more after the last.
 
-Databases of all kinds as SQLite files, for the judge: read with plain drivers, value by value.
-
 What SQLite has no exact type for is text there, spelled as the writers' journals spell it: decimals
 with their digits, days, and moments in UTC with six digits. Nothing of Viewkeeper reads here.
 """

@@ -10,16 +10,12 @@ its own from where it stands.
 A restart finds the plan that has no record, replays exactly that, and goes on. What no plan names
 yet has left no trace here and is simply seen again.
 
-Telling the sources what no view will ask for again, so that they can forget it.
-
 Nothing is acknowledged before it is committed on disk, and nothing that a load under way still has
 to take back. A view that waits holds a source's log back, up to a limit; beyond it the view is
 stale and stops, so that one view cannot fill a database.
 
-Why views wait: what is said of each view that does not stand at the newest ts.
-
-A view may have stopped, its load may have failed, a source may have lost what it still needs or be
-away, a view that it reads may wait; the first of these that holds is what the user has to know.
+A view waits because it has stopped, its load has failed, a source has lost what it still needs or
+is away, or a view that it reads waits; the first of these that holds is what the user has to know.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ finishes the plan; a view that could not be maintained waits, or stops with a re
 not swept in batches is brought up to date by its own machine afterwards, under the ts that plans
 have given.
 
-The commit that takes one view over a barrier, to a state without rows that nobody listed.
-
-What went is taken out of the stored view, everything else up to the barrier is maintained as one
-transaction, and both are one commit (`viewkeeper.engine.batch.barrier` says why that is exact).
+At a barrier, what went is taken out of the stored view, everything else up to the barrier is
+maintained as one transaction, and both are one commit (`viewkeeper.engine.batch.barrier` says why
+that is exact).
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ and is NULL in every row from before is NULL in the stored rows; one that got a 
 as that. Everything else is repaired by the difference between what the new definition gives and
 what is stored; a new table is only needed where an old one cannot hold both.
 
-Whether two definitions demand and show the same, when only names and wider types differ.
-
 Every expression has a *form*: a value that is equal for two expressions that give the same value
 for the same rows. Columns of the old definition are called as the new one calls them; one that is
 not there any more, or has other values now, has a form that is equal to nothing. Implicit

@@ -11,8 +11,6 @@ that are used. For a column: the rows of the original's table joined with the su
 substitute's value in the place of the lost one; `equal` then means that every row of the table
 meets exactly one row of the substitute, with the value that was lost.
 
-Words, lists and mappings of the project file that concern evolution, read with errors that help.
-
 YAML gives whatever was written: a word where a list is meant, `on` as a boolean, a misspelt key.
 Every function here takes `where`, the words that an error begins with, and raises a ProjectError
 whose hint is a line that can be pasted.

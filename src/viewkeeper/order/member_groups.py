@@ -22,10 +22,8 @@ Anything else may change in an open group: the tables that are read of a source,
 no group, and what is read by a member that nobody in the group reads. Ids of a source that is new
 in the group concern only who reads it.
 
-Which bases are behind a member of a group: whose ids can change what its views show.
-
-A member passes ids of other bases without a word, so whoever reads its views does not wait for it
-to take them. A parent in another group is a base of this one, by its member's name.
+A member passes ids of bases that are not behind it without a word, so whoever reads its views does
+not wait for it to take them. A parent in another group is a base of this one, by its member's name.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ long time - is told so and loads its views again; nobody waits for what will nev
 A member that is there and takes nothing holds everything back, as a database keeps the log of a
 reader that is away; `leave` ends that.
 
-Which names members and sources can have in a registry: such that people can tell them apart.
-
 Names are shown in a terminal and written into ids and error messages. So they have no line breaks,
 no characters that change the direction of writing or that are not seen, and one spelling: two
 names that look the same letter by letter are the same.

@@ -18,8 +18,6 @@ What must hold:
 Symbols: a partition is GS when UGS is empty; Group has GB, `viewkeeper.partition.view_graph` the
 lists.
 
-Why two views are in one group, or why it is fine that they are not: in sentences.
-
 The reasons that merged groups form a forest over views, so between two views of one group there is
 exactly one path of reasons. A reason may rest on two views being together already; what put those
 together is said first.

@@ -4,8 +4,6 @@ Lines inside a group are grey. What a group reads from another one comes in by a
 virtual base's is orange, an external real base's blue. Text is text, without a date, so a picture
 is small and changes only when the partition does.
 
-The layout of a drawn partition: groups side by side, views above what they read.
-
 Every level has a row, bases at the bottom. A group has columns of its own, so boxes never overlap;
 groups that have nothing to do with each other may stand in different bands. Inside a group, an edge
 that passes a row between has a place of its own in it (the idea of Sugiyama's layered drawings), so

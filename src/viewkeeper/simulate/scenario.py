@@ -4,8 +4,6 @@ It says what happens, not when: the schedule, a list of steps, says that
 (`viewkeeper.simulate.world`). Both together are a run, and both have a text form
 (`viewkeeper.simulate.scripts.script_format`).
 
-Steps: the moments of a run at which something can go one way or another.
-
 A run is determined by its scenario and its steps. Each step has a text form, which is how schedules
 are written in tests, printed when a seed fails, and read back:
 

@@ -7,8 +7,6 @@ arrives that needed them. A message that the warehouse lost in a crash ends in a
 
 The trace (`viewkeeper.simulate.trace`) has all of it; here is only where it goes.
 
-A few shapes of SVG, as text: what a sequence diagram needs and no more.
-
 Text is text, so that it can be searched and read aloud; it has a white rim, so that lines may pass
 behind it. Widths are estimates for a font in which every character is equally wide.
 """

@@ -10,20 +10,15 @@ answer only when its cut is exactly what was delivered: it waits while the answe
 question is asked again when the answer is behind. The others get it at once with its tail, or when
 their source's stream has passed its cut.
 
-The initial load of a simulated view: the join of all tables as they are at the start.
-
-It is the same view change as everywhere, with every place bound to its rows, so that nobody is
-asked. The checker does not rely on it: it recomputes the first state like all others.
-
-An algebra that notes compensations: what was removed from an answer, and what was added to it.
+The initial load is the same view change as everywhere, with every place bound to its rows, so that
+nobody is asked. The checker does not rely on it: it recomputes the first state like all others.
 
 Compensation is a join with a condition on ts (`viewkeeper.maintain.compensation`), and no other
 join has one. So the carrier shows every compensation, and the algorithm under test needs no hook
 for it.
 
-One life of a simulated warehouse: its machine, and what was sent to it and received by it.
-
-A crash ends a life and loses all of this; what is stored stays, and the next life begins with it.
+A crash ends a life of the warehouse, its machine and all messages; what is stored stays, and the
+next life begins with it.
 """
 
 from __future__ import annotations

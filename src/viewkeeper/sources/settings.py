@@ -3,8 +3,6 @@
 Settings travel to tasks as they stand in the project file; `${NAME}` references are resolved where
 the source is opened, so that a secret is never part of a job, a plan or a record.
 
-YAML as a project file may have it: plain values, of bounded size, and nothing said twice.
-
 YAML can do more than settings need, and all of it has been used against readers: aliases that name
 aliases grow without end when they are written out, and a key that occurs twice silently overrides
 itself. Both are refused here, as are texts that no file name, database or console takes (a zero

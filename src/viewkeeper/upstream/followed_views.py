@@ -4,21 +4,16 @@ A handle stands for columns of one table of a view. What it stands for, and whic
 has had since, is kept in files of the child (`viewkeeper.sources.handles`,
 `viewkeeper.upstream.state`), so that a child that starts again goes on with the same meaning.
 
-A parent's views described as tables: their handles, names and columns as they are now.
-
 A handle shows only columns that it stands for, or that came later under a new name: a column that
 only has the name of an earlier one is another column. A view that was loaded again is another
 table, and its old handles show nothing.
 
-Looking at a parent: which of its transactions a child has not taken yet.
-
 A ts of the parent is a transaction. Ts that one of the followed views shows as one state are one
 transaction, and nothing is reported beyond what all of these views have committed.
 
-Telling a child of schema changes: each gets its place among the transactions of a look.
-
-What is noticed now is told with the first transaction that has not been reported, and that position
-is remembered before it is reported: a child that dies in between asks again, and gets the same.
+A schema change that is noticed now is told with the first transaction that has not been reported,
+and that position is remembered before it is reported: a child that dies in between asks again, and
+gets the same.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ A warehouse in a group says in its ledger which number each ts has, and in a sma
 group, and up to which number everything is in the ledger. A mediator reads marks from them: it
 takes an id when all its parents have committed it.
 
-Where the bases of a group stand in what is read: whether several sources show one state of each.
-
 While a group is young its members may stand apart: they come from different groups, or were alone.
 Whoever has been among them before is in step with what it reads. A view that is new must not be
 loaded over parents that stand apart: it would show two states of a base. The next id of that base

@@ -8,8 +8,6 @@ Every ts stands for transactions of bases: of the parent's own databases, or of 
 its sources are warehouses themselves. Their *global ids* are followed up to the bases here, and so
 is what a view is ultimately made from.
 
-The head and the ledger of a parent's warehouse, read again only where they changed.
-
 A child looks every few milliseconds. While nothing is committed there, a look is one question to
 the file system: the head is one file that is replaced by rename. When it was replaced it is read,
 and the plans with the numbers that follow. Old plans are folded into one file in time; that is

@@ -3,8 +3,6 @@
 Used where Spark finishes what the kernel cannot: a view's outputs and late conditions on the joined
 rows of a sweep. Every literal is written with its type, so that Spark reads back what was meant.
 
-A view's own SELECT with more beside it.
-
 Recomputation runs exactly what the user wrote; what it needs besides, counts or lifetimes of the
 rows that were joined, is put in front of the user's select list as text, so that no parser and no
 generator stands between the user's SQL and Spark.

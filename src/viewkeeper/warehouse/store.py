@@ -5,8 +5,6 @@
 record, all of it is after the head. If anything fails once the record may have been written, the
 store refuses further commits: opening it again finds out from the disk what holds, and finishes it.
 
-What a record must be like before it is committed: afterwards it is too late.
-
 A record is checked against the head that it follows: views never go back, nothing is committed
 twice, and every data file is on disk as the record says. Whatever does not hold is a mistake of
 ours, an assertion; only a view whose files are damaged refuses with that error.

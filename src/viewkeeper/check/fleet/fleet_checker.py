@@ -10,8 +10,6 @@ rows, it is base consistent, whoever said so. Otherwise all vectors are tried, a
 wrong is a fault of its own. So is a state that stands for less than the one before it. Where there
 are more vectors than the limit, the answer is unknown.
 
-What a view is over one state of each base, through all levels, by definition.
-
 A *vector* gives every base behind a view one of its states, by index. The view over a vector is its
 join over its parents over that vector, down to the bases; nothing that a member showed is used.
 Values are numbered, so that equal rows have equal numbers, and joins are kept by the numbers of

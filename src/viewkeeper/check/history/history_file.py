@@ -9,15 +9,11 @@
 
 Long SQL may be a list of lines. A row is a list of values, or `{"row": [...], "count": 2}`; a
 change is `{"insert": [...]}` or `{"delete": [...]}`, with a count if it is not 1. What is wrong is
-refused with its place in the file (`viewkeeper.check.history.history_file`).
-
-Types and values of a history file: few words for types, and JSON values that are exact.
+refused with its place in the file.
 
 JSON has integers, floating-point numbers, texts, booleans and null. What it has not is text: a
 decimal as its digits ("12.50"), dates and timestamps in ISO 8601, bytes in hexadecimal. A value
 that does not fit its column's type is refused; nothing is converted silently.
-
-JSON values that know their place in the file, so that whatever is wrong can be pointed at.
 
 A place is written as a path from the top, `states[2].rows[0]`. A key that is not known, is missing
 or occurs twice is an error: in a file that people write, each is a slip of the pen. The other way,

@@ -1,9 +1,6 @@
 """`viewkeeper init`: a sample project that runs as it is, with databases to play with.
 
 Nothing that is already there is overwritten: if any file of the sample exists, nothing is written.
-The files themselves are in `viewkeeper.cli.commands.init_command`.
-
-The files of the sample project: a project file that shows every setting, views, databases.
 
 The comments in the project file are its documentation; a test reads the file back and finds that
 what it calls a default is one.

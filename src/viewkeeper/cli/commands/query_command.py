@@ -1,10 +1,7 @@
 """`viewkeeper query`: one SELECT over the views, all of them from one committed head.
 
-The SQL is Spark's. It is checked before anything is started
-(`viewkeeper.cli.commands.query_command`); then each view that it names becomes a temporary view of
-the rows as of one head, and the answer is streamed.
-
-What `viewkeeper query` lets through: one SELECT that reads nothing but views of the project.
+The SQL is Spark's. It is checked before anything is started; then each view that it names becomes
+a temporary view of the rows as of one head, and the answer is streamed.
 
 Spark SQL can also write, drop, load jars, run scripts, read files by path and call Java. So the
 statement is read first as every reader reads it (`viewkeeper.view.sql.syntax`), and everything in

@@ -3,9 +3,7 @@
 A view whose policy is `approve` is held at a schema change. These commands need no lock: they work
 beside a running maintainer, which finds the word and goes on.
 
-`viewkeeper history`: what became of a view's definition, version by version, and why.
-
-Everything is in the head, so no source is asked and no JVM is started.
+`viewkeeper history` finds everything in the head: no source is asked and no JVM is started.
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ The judge asks, in this order:
 
 Everything but that one join is plain Python, and nothing here is shared with maintenance.
 
-Every state of a view at once, as its judge sees it: rows with lifetimes, joined once.
-
 A row of a table lives from the ts of the transaction that brought it until that of the one that
 took it. A row of the view lives while all the rows live that it was joined from. So one join over
 lifetimes, on Spark, gives every row that the view ever had, and what begins and ends there is what

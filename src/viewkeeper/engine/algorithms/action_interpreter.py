@@ -13,8 +13,6 @@ one, and new questions are under way.
 An algorithm that reads arrival order gets FIFO emulated: before an answer is handed over, all that
 its cut includes gets its ts and is delivered; an answer that is behind is asked for again.
 
-Between the numbers that a machine gives and the ts of the ledger, and what of both is committed.
-
 A machine numbers the transactions that it takes by itself, in the order in which it takes them. The
 ledger gave them their ts before; one ts may have an entry for each of several sources, and is
 committed when all of them are.

@@ -8,8 +8,6 @@ the rows themselves where they are few, so that a batch of many small parts beco
 An error that concerns one view (a source is away, a value does not fit) is returned, not raised, so
 that the views beside it go on; so is what nobody foresaw, with its traceback.
 
-Answers in the types that a definition has, whatever the columns have become.
-
 A source gives values in the type that a column has now. A type that was widened while a batch is
 under way still holds every value that the definition knows; one that no longer fits shows that a
 schema change came in between, and the question counts as broken.

@@ -4,8 +4,6 @@ Sources are looked at in threads; one that does not answer in time is passed ove
 What a look has found goes into the `Sightings`, in an order of our own; a member of a group has a
 lookout that takes it in the order of the group (`viewkeeper.engine.group.group_lookout`).
 
-Sightings: what was seen of the sources and no batch has taken yet.
-
 Each reported transaction gets the ts that it will have, in the order in which it was seen. Nothing
 here is durable: what is forgotten in a crash is simply seen again.
 """

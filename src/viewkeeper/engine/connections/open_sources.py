@@ -8,13 +8,9 @@ What can hang is asked in errands, threads of their own: every look, and whether
 away is back. While a source has an errand it is not ready, and nobody waits for it: neither the
 views of other sources, nor whoever wants to stop.
 
-An errand: one thing that is asked of one source, in a thread of its own.
-
-Whoever sent it waits as long as it wants to and goes on without the answer; the answer is there
-when it comes back. A source that hangs so keeps its errand, and nobody else. The thread ends by the
-source's own limits; it does not keep the process from ending.
-
-A lease on the logs of sources, for readers beside the maintainer.
+Whoever sent an errand waits as long as it wants to and goes on without the answer; the answer is
+there when it comes back. A source that hangs so keeps its errand, and nobody else. The thread ends
+by the source's own limits; it does not keep the process from ending.
 
 What a scan saw too early is taken back by the source's log. So whoever scans while a maintainer
 acknowledges, a verification or a preview, holds the logs until it has read them.

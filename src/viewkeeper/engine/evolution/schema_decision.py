@@ -11,8 +11,6 @@ Names are asked for live, one after the other, while sources go on. What was dec
 they are still the same afterwards; else it is decided again, by the names of then. If a table moves
 on later, the repair breaks, and the next look brings the change that explains it.
 
-What was decided of views and is not done yet: loads, approvals, sources that must answer first.
-
 A decision holds until something new has come: it is known by the first ts that the ledger had not
 given out when it was made. Then it is made again from what the sources say.
 """

@@ -9,15 +9,10 @@ again behind the last number in the ledger; positions say what of it is containe
 A source that no view has yet is known from the first registered position on that lies at or beyond
 the one where it began to be followed, so that a view is loaded in a state which has a number.
 
-Whether the sources of a view that is to be loaded show one state of each base.
-
-Computed from what the parents' ledgers say, through all levels, so it is looked at now and then
-only. While it does not hold, the bases concerned are awaited: their reporters give a number to
-where they stand, and everybody who takes it is at one position.
-
-Which lookout a project has: its own order, or that of the group that its registry puts it into.
-
-Everything else of the engine works on what a lookout gives and need not know which one it is.
+Whether the sources of a new view show one state of each base is computed from what the parents'
+ledgers say, through all levels, so it is looked at now and then only. While it does not hold, the
+bases concerned are awaited: their reporters give a number to where they stand, and everybody who
+takes it is at one position.
 """
 
 from __future__ import annotations

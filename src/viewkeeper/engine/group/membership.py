@@ -5,8 +5,6 @@ seconds and whenever that changes, and may find itself in another group. Then it
 the old one to its end first, so that its children find every number that they wait for; only when
 all of that is in the ledger does a new span begin.
 
-What a project reads, as its group knows it: bases by their names in ids, and parents.
-
 A source is a database, which has one name for all members of the group, or another project, which
 is a member itself. The registry makes groups of members from these facts.
 """

@@ -4,8 +4,6 @@ While the registry does not answer, everything that it ordered already can still
 asked again after a second. Whatever else it says - that it is another registry, or an older copy -
 ends the run, because going on would give one group two orders.
 
-Reporting sources to a group: at most one member reports each of them, under a lease.
-
 Whoever reads a source tries to become its reporter, now and then; the one who is registers the
 positions of what it sees, and nobody else does. It follows every table that some member reads, so
 that no member's changes wait for those of another one to be registered. A reporter that dies is

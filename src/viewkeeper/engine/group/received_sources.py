@@ -3,13 +3,9 @@
 Databases are looked at in threads; parents afterwards, since their marks tell of commits that must
 have been seen. Everything received is noted at the mediator too, which says whose turn it is.
 
-What has come from one source and has not had its turn: one queue of a mediator's RMQ.
-
 Reports are kept as the source made them, up to where it was looked at. When an id is taken, all
 that was reported up to its position becomes one entry; a report that goes beyond it stays, because
 it was made of several commits, and the rows of each are found in the log by their positions.
-
-The reporter of bases: which databases this member reports to the registry, and what of them.
 
 One member reports a base for all that read it: every position gets its number once. The reporter
 follows what all members read, from a position that gets a number too: others begin to follow there.

@@ -4,17 +4,13 @@ A minimal file names the warehouse and the sources. Unknown keys are errors that
 known key; paths are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`;
 sizes `64mb`, `2gb`.
 
-What the project file says about gaps: changes that a source has lost and views still need.
+`on_gap: stop` or `reanchor` says what becomes of a view when a source has lost changes that it
+still needs; `views: {order_lines: {on_gap: stop}}` says it of one view.
 
-on_gap: reanchor
-views:
-  order_lines: {on_gap: stop}
-
-The `registry:` part of a project file: which registry orders what this project shares.
-
-All projects that name one registry are one environment, and the registry puts them into groups: two
-projects whose views must agree are in one, whether or not they know of each other. Nothing about
-groups is configured, except that projects with the same label `together` are in one in any case.
+All projects that name one registry (`registry:`) are one environment, and the registry puts them
+into groups: two projects whose views must agree are in one, whether or not they know of each other.
+Nothing about groups is configured, except that projects with the same label `together` are in one
+in any case.
 """
 
 from __future__ import annotations

@@ -9,14 +9,10 @@ transaction, so on real sources the scenario is that of source-local transaction
 A view is bound and its algorithm chosen as soon as its sources answer. Wrong SQL and a refused
 algorithm are errors at once, before anything is dropped; a source that is away only delays.
 
-Refusing views whose sources depend on each other, where nobody orders them.
-
 A view over two parents with a common base, or over a parent and one of its bases, would show two
 states of that base at once: each of the two takes the base's transactions in its own time (Ding,
 Zhang, Rundensteiner 2000, Example 1). A registry that orders the ids of the base for all these
 projects prevents that. Without one such a view is refused when it is defined.
-
-Tables whose rows may go by their key alone, as the user asked for, and views that can bear it.
 
 Where a source logs only the key of a deleted row, the view's own rows with that key are deleted. So
 the view must show the key, at every place where it uses the table.

@@ -11,11 +11,9 @@ is read, another name breaks the questions to it. By handle only what is gone br
 Tables are named by identity here; a schema change also refers to the names that it gives and takes
 away, so that two that pass a name on keep their order.
 
-The queue of Dyno: reports that are not in the view, their order, and what is claimed.
-
-Reports are numbered by arrival. The order has exactly the reports of the queue, in units that are
-maintained together. What leaves the queue is in the view, under the next ts; a commit claims, per
-source, the longest prefix that is in the view, but for what moves nothing.
+Reports are queued, numbered by arrival. The order has exactly the reports of the queue, in units
+that are maintained together. What leaves the queue is in the view, under the next ts; a commit
+claims, per source, the longest prefix that is in the view, but for what moves nothing.
 """
 
 from __future__ import annotations

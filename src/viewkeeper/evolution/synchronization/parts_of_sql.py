@@ -7,8 +7,6 @@ what they meant when the view was bound, whatever is left of the tables by now.
 Conditions are compared in a normal form: names in full and in lower case, the sides of an equation
 in order, no brackets around it.
 
-Names and types as they are written into SQL: quoted where they must be.
-
 A view's text stays as its author wrote it, so a name gets backticks only if it has other characters
 than letters, or if some reader of SQL may take it for a keyword.
 """

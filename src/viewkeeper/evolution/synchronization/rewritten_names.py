@@ -5,8 +5,6 @@ alias, gets its old name as alias where something in the SQL needs it. A column 
 its table where only one table has that name; a table that got another column, or that came in
 beside, can end that. USING shows its column once, as long as both sides have it under one name.
 
-Stars in a view whose tables have changed: kept where they still mean the view's columns.
-
 A star means every column that there is, so it takes in a column that was added, and lets go of one
 that was dropped. It is written out where it would say something else than the view shall show: a
 column under it has another name now, the view is to keep its columns, a table came in beside, or an

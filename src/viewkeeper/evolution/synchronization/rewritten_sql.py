@@ -5,13 +5,9 @@ would be found somewhere else, and then an output keeps its name by an alias. Co
 joins mean the same in ON and in WHERE, so one that names something which its ON cannot see, or
 whose table went, moves to WHERE. Tables that come in are joined at the end of their group.
 
-Changes to a view's text, collected and then made at once.
-
 Everything that is not changed stays as its author wrote it, comments and line breaks included. A
 stretch that is taken out takes the blanks before it along, but never the line break that ends a
 comment.
-
-Where the clauses of a view stand in its text, so that one can be taken out and the rest stays.
 
 The parts of a SELECT know their own stretch of text (`viewkeeper.view.sql.select_parts`). Taking
 one out needs more: the comma before it, the words JOIN and ON that go with a table, the whole of

@@ -11,16 +11,14 @@ What must hold: the text that comes out is a view that can be bound to the table
 columns are columns of the view before, under their names, and what a star took in; nothing else in
 the text has changed.
 
-What a user can do about a view that cannot follow its sources: lines to run or to paste.
+About a view that cannot follow its sources a user can do three things, each by itself enough: give
+the database back what it lost; let the project file say that the view can do without it; or write
+the view anew. The second is a line for the project file, offered only if a rewriting was found with
+it.
 
-Three ways, each by itself enough: give the database back what it lost; let the project file say
-that the view can do without it; or write the view anew. The second is a line for the project file,
-offered only if a rewriting was found with it.
-
-What a rewriting did, one sentence for each step, for `viewkeeper history`.
-
-The sentences name things as the SQL before had them, in the order in which a reader would ask: what
-was followed, what stands in for what, what the view does without, what its stars took in.
+The sentences for `viewkeeper history` name things as the SQL before had them, in the order in which
+a reader would ask: what was followed, what stands in for what, what the view does without, what its
+stars took in.
 """
 
 from __future__ import annotations

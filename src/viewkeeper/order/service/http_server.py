@@ -5,8 +5,6 @@ that no web page can use somebody's reach (no `Origin`, a `Host` that we are cal
 type); that its length is told, plainly, and fits. Nothing of a request is logged, and nothing of
 it but names is in an answer.
 
-Who may hold a connection to a service, and for how long: strangers cannot shut members out.
-
 A connection goes through three stages. While its request is *read* it costs little and is worth
 little: it must be complete within seconds, one address has only so many, and where there are too
 many, the oldest make room for the newest. A member's request is complete at once, so it is never

@@ -3,14 +3,10 @@
 Whoever changes a group holds its row, so numbers are given one caller at a time, and a number is
 visible only together with all before it.
 
-Who may write the store of a registry.
-
 A store is used by members directly, or it is owned by one service. Taking ownership gives a new
 epoch; every transaction that writes compares the epoch, so a service that was taken over while it
 slept cannot write any more, and neither can members that go past the service. The lease, by the
 database's clock, only keeps a second service from taking over while the first one lives.
-
-The database of a registry's store: its tables, their format, and what every database offers.
 
 A store is a handful of tables. Which database has them is known by one part only
 (`sqlite_store`, `postgres_store`), which opens transactions; everything else is SQL that all of

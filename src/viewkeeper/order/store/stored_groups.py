@@ -7,15 +7,12 @@ are computed from facts that nobody else changes meanwhile, and everything that 
 transaction. Registering holds its own group's row and looks there whether the group is closed, so a
 group is closed before or after any report, never in the middle of one.
 
-Removing from a store what no member has to take any more, inside the caller's transaction.
+What no member has to take any more is removed inside the caller's transaction: a kill at any moment
+leaves all of it or nothing. What is removed at once is bounded, so that nobody waits for it.
 
-A kill at any moment leaves all of it or nothing. What is removed at once is bounded, so that nobody
-waits for it.
-
-Hashes of members' secrets in a store, and whether one that was sent is right.
-
-Only a service asks: it cannot tell callers apart by anything else. A member without a hash has
-never joined through a service, or an administrator let it begin again; the next join gives one.
+Only a service asks for hashes of secrets: it cannot tell callers apart by anything else. A member
+without a hash has never joined through a service, or an administrator let it begin again; the next
+join gives one.
 """
 
 from __future__ import annotations

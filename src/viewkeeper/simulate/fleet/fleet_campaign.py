@@ -5,8 +5,6 @@ view that is not base consistent, two views of a group that are not view consist
 wrong, or a last state that lacks something. With the order switched off that is expected, and what
 was found is counted.
 
-Who makes the next step of a fleet: a seeded generator with a temper; in the end, everybody.
-
 A *pace* is drawn per run: how much happens between two updates, how much is read or taken at a
 time, which members are slow, and which faults there are. When all updates are committed, everybody
 runs again and in turn, until nothing changes any more; whatever is not done then never will be.

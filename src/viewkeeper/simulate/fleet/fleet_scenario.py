@@ -4,11 +4,9 @@ Members are made one after the other, each over bases and views that are there a
 chains and views of several members over one base come by themselves. Values are few, so that joins
 hit. Some members come while the run is under way, some leave; some want to be together.
 
-Mistakes that a fleet can be run with, to show that they would be found.
-
-Each breaks one rule that consistency rests on; `docs/fleet-simulation.md` says what the checker
-finds then. A mediator takes its rules as a value, and a mistake gives it another one; the other
-mistakes are made by the simulated member itself.
+Each mistake breaks one rule that consistency rests on; `docs/fleet-simulation.md` says what the
+checker finds then. A mediator takes its rules as a value, and a mistake gives it another one; the
+other mistakes are made by the simulated member itself.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Nothing happens by itself. A base commits, somebody reads a log, fetches the ord
 gets an answer, commits, crashes: each is a step. Messages of one link stay in order, since each is
 a log that is read from where the reader stands; how far anybody has read is up to chance.
 
-From which number on the members of a group stand together.
-
 Members that meet in a new group come from different ones, or were alone, and may stand at different
 positions of one base; nobody waits for them. Once every base of the group has an id at or beyond
 where any of them began, all stand where that id says, and from then on they agree for ever. Before

@@ -11,17 +11,12 @@ Two rules that the order by itself does not give, and that tests switch off to s
 2. *A new member loads where the others are*: as of a number at which its parents, through all
    levels of the group, stand at one position of each base, and its bases have an id.
 
-What a fleet does without an order: every member takes ids as they arrive.
+A fleet without an order is Example 1 of Ding, Zhang, Rundensteiner (2000). Deltas carry the ids of
+the base updates that caused them. A member takes the id that arrived first as soon as all its
+parents have sent theirs, from each parent the state that it had after that id. Parents that took
+ids in different orders then show different states of the bases, and nothing tells.
 
-This is Example 1 of Ding, Zhang, Rundensteiner (2000). Deltas carry the ids of the base updates
-that caused them. A member takes the id that arrived first as soon as all its parents have sent
-theirs, from each parent the state that it had after that id. Parents that took ids in different
-orders then show different states of the bases, and nothing tells.
-
-The sources that a simulated member reports to the registry, under leases.
-
-A reporter first registers where its log stands, if that is beyond what is registered. A claim that
-the registry does not accept any more, or whose answer was lost, is made again.
+A claim that the registry does not accept any more, or whose answer was lost, is made again.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A seed determines the scenario and the pace; neither the algorithm nor the setti
 scenario, so that all of them meet the same worlds. Strong consistency is demanded of every run, and
 complete where all schema changes keep values and the inner algorithm is complete.
 
-Random scenarios with schema changes, determined by a seed: few values, few names, all kinds.
-
 A view is a chain of two or three places over two or three sources, sometimes with a relation at two
 places. Beside its tables there are *stand-ins*, followed from the start, and *shadows*: tables that
 the view does not read but that have the same columns, so that a swap of names is not noticed by a

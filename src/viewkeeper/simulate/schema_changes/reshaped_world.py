@@ -5,16 +5,12 @@ source evaluates a question, a message arrives. So a schema change can come at a
 between a question and its evaluation. A reply is handed over when everything that it saw has been
 delivered: with one FIFO channel per source that is at once, otherwise it waits.
 
-The stored view of a world with schema changes: its columns, its rows, and the states it showed.
-
-It does by definition what the warehouse does on disk. Counts add up; a redefinition keeps the
-columns that stay, folds the rows over those that go and puts NULL into those that come; a
+The stored view does by definition what the warehouse does on disk. Counts add up; a redefinition
+keeps the columns that stay, folds the rows over those that go and puts NULL into those that come; a
 replacement says what the rows are.
 
-A source whose tables change their shape: states, reports, and answers that may break.
-
-It is asked in one of two ways. *By name*, as the papers do: the question breaks if no table or no
-column is called so at that moment, and is answered from whatever is called so otherwise. *By
+A source is asked in one of two ways. *By name*, as the papers do: the question breaks if no table
+or no column is called so at that moment, and is answered from whatever is called so otherwise. *By
 handle*, as Viewkeeper's sources do: the question breaks if the very table, or one of the very
 columns, is gone.
 """

@@ -4,12 +4,11 @@ The model goes along with the transactions that are made, so that each of them c
 rows that are there are deleted, only names that are free are taken. Values and names are few, so
 that joins hit and names that were given up are taken again.
 
-Random schema changes, each with what it means for the view.
-
-Every kind is a function from the model and a table to operations and effects; those that cannot be
-done to that table now return None and another one is drawn. What the view means by a place is
-changed here and nowhere else, in the words of identities: a rename has no effect at all, a table
-that was dropped and recreated is meant by its name, a dropped one is meant by its stand-in.
+Every kind of random schema change is a function from the model and a table to operations and
+effects; those that cannot be done to that table now return None and another one is drawn. What the
+view means by a place is changed here and nowhere else, in the words of identities: a rename has no
+effect at all, a table that was dropped and recreated is meant by its name, a dropped one is meant
+by its stand-in.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What is remembered is the newest version that was seen, the digest of its entry and every shape up
 to it. A shape before that is read from the table itself, if it is still there.
 
-Whether a Delta Lake folder still holds the table that was followed in it.
-
 Versions only ever grow, and an entry of the log never changes. So the table is another one, or was
 restored and written on, if it has fewer versions than were seen, or another entry of one of them.
 While the entry of the position that is looked from is the same file, nothing else has to be asked.

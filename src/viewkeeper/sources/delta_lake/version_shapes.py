@@ -10,8 +10,6 @@ A version never changes its shape, so a question about one can be decided in any
 version in which the column lived come exactly; before it was added they have NULL in it; everything
 else is a BrokenQueryError.
 
-Types of Delta Lake columns, and the values of partition columns, which its log has as text.
-
 A schema in the log is JSON: each column a name and a type, which is a word, or an object where the
 column is nested. Integers of all widths are kept as one type, as everywhere; nested columns are
 refused.

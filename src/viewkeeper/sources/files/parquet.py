@@ -10,8 +10,6 @@ A Parquet file comes from anybody, and Arrow says in many ways that it cannot be
 are one UnreadableFileError here, which callers turn into an error of their own; only a file that is
 not there stays a FileNotFoundError. Page checksums are compared where a file has them.
 
-Values of Parquet files of any writer, as the few exact types that views know.
-
 Joins across sources need one integer type, one type of text, one unit of time. Every Arrow type
 that a Parquet file can have is brought to one of them here, or refused because some of its values
 would not survive. A single value that does not fit (a nanosecond that a microsecond cannot hold, a

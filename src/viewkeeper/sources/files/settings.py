@@ -2,8 +2,6 @@
 
 Checked when the source is opened, so that a wrong word is found before anything is read.
 
-Types of declared columns, and text as exact values of them.
-
 A CSV or JSON file has no types, so the project file declares them, by Spark's words. Everything is
 read as text first and converted then, so a type never depends on what happens to be in a file. A
 text that does not say exactly one value of its type is a MisfitError: blanks around a number, a

@@ -4,8 +4,6 @@ Every accepted state that somebody may still ask about is kept, so a snapshot as
 `after` reads state `after`: its cut is that position, its tail is empty. It needs nothing but the
 source's folder inside the warehouse.
 
-The shapes that a table of files had, state by state: what changed, and what can be asked.
-
 A table is told by its name, from the state that first had it until one in which its files are gone.
 A column is told by its name too, as long as its type keeps its values: the header of a file says no
 more, so a column that is called otherwise is one dropped and another one added.

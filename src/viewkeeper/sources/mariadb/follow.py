@@ -4,10 +4,8 @@ A table that is not followed yet is described while we hold it, so that nobody c
 its description and the position from which it counts. A column that a handle means already
 stays what it is; one that is gone, as a table that is gone, is passed over.
 
-What a MariaDB server must be like to be followed.
-
-Every requirement is checked before anything is followed, and said with the statement that mends it.
-The same checks, one by one, are part of what `doctor` prints.
+What a server must be like is checked before anything is followed, and said with the statement that
+mends it. The same checks, one by one, are part of what `doctor` prints.
 """
 
 from __future__ import annotations

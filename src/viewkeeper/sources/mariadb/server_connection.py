@@ -5,10 +5,7 @@ limits on how long anything may take. Results come as the bytes that the server 
 knows how to read them, so no driver converts a decimal to a float or a date to None on the way.
 
 The url is split before its `${NAME}` references are resolved, so that a password may contain any
-character. A password is in no error: the server's messages do not repeat it. What a server must
-prove before it gets one is in `channel`.
-
-The channel to a MariaDB server: how it is encrypted, and which secrets it may carry.
+character. A password is in no error: the server's messages do not repeat it.
 
 How much the server behind a channel is known is a word, the *mode*:
 

@@ -6,8 +6,6 @@ had then; else the triggers say it (`observe_table`), so nothing can come betwee
 what it is meant for: a table or column that is gone, is another one, or was rewritten since the
 asker's position is a BrokenQueryError, and a look that comes later reports it.
 
-The handles of a SQLite source: made when tables are bound, asked for what they became.
-
 The book of handles (`viewkeeper.sources.handles`) is the project's own; what tables and columns are
 by number is in the database, for all who follow it. A handle is made before its table is captured,
 and is a name of now until it is followed.

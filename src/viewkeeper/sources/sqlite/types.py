@@ -13,10 +13,9 @@ A lookup by key never misses for types with *one spelling*: equal values are sto
 what SQLite's own `=` calls equal (1 and 1.0, 0.0 and -0.0). Timestamps have several ('T' or a
 blank, any number of trailing zeros), so they are not looked up by key.
 
-Rows fetched from SQLite as Arrow record batches, with errors that say where a bad value is.
-
-The select lists the columns of `fields` first; whatever comes after them (a sign, a position) is
-turned into int64 columns. The last column of all may be there only to name a row in errors.
+The select of a fetch lists the columns of `fields` first; whatever comes after them (a sign, a
+position) is turned into int64 columns. The last column of all may be there only to name a row in
+errors.
 """
 
 from __future__ import annotations

@@ -8,9 +8,7 @@ acknowledged to the source before it is committed.
 
 Positions only grow. A transaction is visible to readers of the spool when it has ended.
 
-Rows of one table that were read from the stream and wait to be taken into the spool.
-
-Those of ended transactions can be taken; those of the current one may still be forgotten, or moved
+Rows of ended transactions can be taken; those of the current one may still be forgotten, or moved
 to the stage.
 """
 

@@ -5,11 +5,9 @@ A kind has its own table of types (`types`). A column whose values would not sur
 no reason to refuse the column: the value itself is refused when it is read, by a `MisfitError`
 that says which one it is. Nothing is rounded, and nothing is guessed.
 
-Whether a type holds exactly every value of another one.
-
-Values from before such a change need no new reading: they are cast when they are asked for. A text
-or a timestamp of one database is kept in one Arrow type whatever its length is, so what happens to
-those is decided by the kind, by what it knows of declared types.
+Values from before a type was widened need no new reading: they are cast when they are asked for. A
+text or a timestamp of one database is kept in one Arrow type whatever its length is, so what
+happens to those is decided by the kind, by what it knows of declared types.
 """
 
 from __future__ import annotations

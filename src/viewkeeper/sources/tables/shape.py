@@ -6,12 +6,8 @@ place and the identity are the same; where it has names only, another column may
 place later, and the identity says since when (`shape_history`). A column that cannot be kept has no
 type, and where lives are counted it has no identity either.
 
-How rows and changes look in Arrow, whatever kind of source they come from.
-
 Changes have the columns that were asked for and behind them their count and position. Rows of which
 no column was asked for must still be counted, and Arrow only lets a selection do that.
-
-Descriptions of tables that several kinds make alike.
 
 A table that is kept in files has no index. A lookup skips files and row groups by their statistics
 and reads the others; statistics say nothing of NaN, so floating-point columns are not compared.

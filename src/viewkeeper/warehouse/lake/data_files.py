@@ -10,11 +10,10 @@ is synced with its folder before its descriptor is returned. A file whose descri
 record is an orphan, removed later. Descriptors are small frozen values: that is all that a task
 sends back.
 
-The digest of a table's list of files, which the head keeps.
-
-Each file's name, size, rows and statistics are digested, and the digests are added up by exclusive
-or: in any order, and one commit changes the digest by its own files only. A Delta Lake log that was
-emptied, cut, added to or changed gives another list than the head has, and is not believed.
+The head keeps a digest of a table's list of files: each file's name, size, rows and statistics are
+digested, and the digests are added up by exclusive or: in any order, and one commit changes the
+digest by its own files only. A Delta Lake log that was emptied, cut, added to or changed gives
+another list than the head has, and is not believed.
 """
 
 from __future__ import annotations

@@ -5,10 +5,8 @@ handle and all its columns. From that the definition can be bound again at any t
 tables are called by then, and without asking a source. A view begins with the version that the user
 wrote; each schema change that it follows makes the next one.
 
-Arrow schemas as text, which is how head, records and proposals keep them.
-
-The text is Arrow's own serialization, so that a schema comes back exactly as it was: names with any
-characters, decimals with their scale, timestamps with or without a zone.
+Arrow schemas are kept as text, Arrow's own serialization, so that a schema comes back exactly as it
+was: names with any characters, decimals with their scale, timestamps with or without a zone.
 """
 
 from __future__ import annotations

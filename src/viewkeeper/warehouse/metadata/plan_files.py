@@ -6,8 +6,6 @@ through which number it reaches; a numbered file at or below that is a leftover 
 folding is: replace the folded file, then delete the numbered ones; it can stop anywhere. A gap in
 the numbers is damage, or a reader that lost the race with a fold, which reads again.
 
-The durable plan of a batch, and the ledger that all plans make together.
-
 A plan is written before any work: it names the transactions that got their ts in this batch. After
 a crash the same plan is replayed with new snapshots; forming the batch again would give the same ts
 to other transactions, and a view that had committed the first cut would lose rows for good.

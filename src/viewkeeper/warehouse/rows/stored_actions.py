@@ -9,11 +9,9 @@ changes and compaction know of nothing else.
 those stored rows that the actions can touch. Values are compared as they are stored: NULL is a
 value like any other, NaN equals itself.
 
-Taking everything out of a view again, by appending its opposite.
-
-Every stored signed row is written once more with its count reversed, under one ts. The sum of the
-two is nothing, and states before that ts stay what they are. Files are read and written piece by
-piece, so that a view of any size is emptied in bounded memory; nothing is netted.
+To empty a view, every stored signed row is written once more with its count reversed, under one ts.
+The sum of the two is nothing, and states before that ts stay what they are. Files are read and
+written piece by piece, so that a view of any size is emptied in bounded memory; nothing is netted.
 """
 
 from __future__ import annotations

@@ -17,12 +17,8 @@ States before the horizon are folded together and are refused, naming what can b
 `since` of 0 stands for "from the beginning": the changes then start with the initial load, or with
 the folded body, under its ts.
 
-Sums of signed rows in Arrow: the same row's counts added up, zeros gone.
-
 Arrow groups every type that a view can have, NULL with NULL; `-0.0` and NaN are canonical before
 they are stored. Columns are addressed by number, because a view may call a column anything.
-
-Rows of older files in the columns that a view has now.
 
 A view that lost a column, gained one or got a wider type keeps its files as they are; the table's
 own schema says what they mean from then on. What a file has too much is left out (the same row's

@@ -3,9 +3,7 @@
 A run that says which level it expects must have exactly that. One that does not, such as a failure
 that was printed, must have what its algorithm promises; so it fails as long as the defect is there.
 
-What `viewkeeper simulate` writes of a run besides words: a diagram, and a history for `check`.
-
-Both are of one run. Who offers several must ask which one is meant.
+A diagram, and a history for `check`, are of one run.
 """
 
 from __future__ import annotations

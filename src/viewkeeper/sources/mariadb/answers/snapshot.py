@@ -9,11 +9,10 @@ the old snapshot. From the first touch on nobody can alter it. So the log is rea
 the tables are called there, and how they are shaped, is what the server must say of them. What was
 done to them since `after` has kept the values that are asked for, or there is no answer.
 
-The tail of a snapshot: the changes after a position that its cut includes, from the binlog.
-
-It is read once per snapshot, when it is first needed, for all tables that the snapshot may be asked
-about, and only if anything was logged since. Reading goes on a little beyond the cut, to where the
-tables were touched: what they are called and how they are shaped there is what the snapshot shows.
+The tail is read once per snapshot, when it is first needed, for all tables that the snapshot may be
+asked about, and only if anything was logged since. Reading goes on a little beyond the cut, to
+where the tables were touched: what they are called and how they are shaped there is what the
+snapshot shows.
 """
 
 from __future__ import annotations

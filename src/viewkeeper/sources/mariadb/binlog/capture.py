@@ -5,8 +5,6 @@ is begun again when somebody asks for earlier ones. The shapes of followed table
 acknowledged position (`state`), so reading begins there, or before; rows are kept of what comes
 after the position that was asked for.
 
-The tables behind handles as the server describes them now.
-
 What a handle means is followed up to this moment first: the log says what its table and columns are
 called now, and the server describes the table of that name. Where the log does not lead from what
 is remembered to now, every handle is a name, as it is when the source is followed again.

@@ -7,8 +7,6 @@ that the server does not mark as ignorable is an error: a change could be in it.
 What must hold: an event has the length and the checksum that it says, and ends behind the one
 before; else it is a MalformedError, and nothing of it is used.
 
-What the events of a transaction say: how it begins, its row images, its statements.
-
 Row events come in two forms, plain or compressed; statements too. All of that is undone here, so
 that the stream deals with groups, images and text. What is not as MariaDB writes it is a
 MalformedBytesError.

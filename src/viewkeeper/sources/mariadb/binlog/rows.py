@@ -8,12 +8,11 @@ memory, they go to files as *pieces*, and get their position when it is known.
 A reader of the spool gets the columns that it asks for, by their names and in the types that they
 have now (`select_columns`).
 
-Cutting row images of the binlog into raw values, column by column.
-
-An image begins with the bitmap of the columns that are NULL. What comes behind it follows from the
-bitmap and the types of the columns, so for each bitmap that occurs there is a *plan*, made once: a
-run of values of fixed width, a value with its length before it, a run, a value, ... A run is cut by
-one call of `struct`, which is most of the work; columns that nobody wants are passed over by it.
+A row image begins with the bitmap of the columns that are NULL. What comes behind it follows from
+the bitmap and the types of the columns, so for each bitmap that occurs there is a *plan*, made
+once: a run of values of fixed width, a value with its length before it, a run, a value, ... A run
+is cut by one call of `struct`, which is most of the work; columns that nobody wants are passed over
+by it.
 
 What must hold: the images fill their event exactly. A length that leads beyond its end, or an end
 inside of an image, is a MalformedError.

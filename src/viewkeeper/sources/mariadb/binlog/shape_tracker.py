@@ -7,8 +7,6 @@ The log is believed, not trusted: before rows it describes their table (`table_m
 that does not agree with all statements before means that something was not logged, or not
 understood; then the table is reported as another one, and is loaded again.
 
-Now and then: whether followed tables are what they should be by all that the log says.
-
 A session can switch its own logging off and alter a table then. Rows that it changes so are never
 seen; but that a table has another shape is, here at the latest. A table is described while we hold
 it for a moment, at a position; when the stream has come there, both are compared. What does not

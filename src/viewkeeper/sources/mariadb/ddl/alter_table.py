@@ -4,9 +4,7 @@ All clauses speak of the table as it was before the statement: two columns can s
 Values that may have changed without row events are reported as rewritten; then those of generated
 columns may have changed with them.
 
-What becomes of the values of a column when its declaration changes.
-
-They are kept where the new type has room for every value that the old one can hold. Where that is
+Values are kept where the new type has room for every value that the old one can hold. Where that is
 so and they arrive as before, nothing has happened; where they arrive in a wider type, it was
 widened. All else may have changed them, because a server that is not strict makes values fit.
 """

@@ -5,8 +5,6 @@ frame of transactions. Only their first words, the tables that they name and the
 TABLE are looked at, by tokens (`tokens`). What it all means for the tables that are followed is
 said in `shape_effect`.
 
-The words, names and signs of a statement, as the binlog has it.
-
 Statements are read by tokens, not by a grammar: that never fails on a clause of some newer server.
 Comments are gone, what MariaDB runs inside of comments is not, and what is quoted, in any way, is
 never a keyword.

@@ -8,9 +8,8 @@ so that the other columns can still search an index. No row answers two of them.
 
 Arrays work in read-only transactions and under an imported snapshot; temporary tables do not.
 
-Rows of PostgreSQL as Arrow: from the text of an answer, from ADBC, and from the spool.
-
-All three end in the same types. A value that does not fit names its table and column.
+Rows from the text of an answer, from ADBC and from the spool end in the same types. A value that
+does not fit names its table and column.
 """
 
 from __future__ import annotations

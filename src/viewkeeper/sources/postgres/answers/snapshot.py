@@ -12,8 +12,6 @@ visible yet, so the tail has both signs: what the cut includes after the asked p
 reversed, what it lacks up to it. With triggers, the tail is read from the log in the same snapshot
 (`viewkeeper.sources.postgres.triggers.log_reader`).
 
-Which transactions a snapshot of PostgreSQL sees: the exact test, by transaction id.
-
 A commit is decoded before it is visible, so the visible set is no prefix of the change stream and
 must never be derived from log positions. `pg_current_snapshot()` says it exactly: every transaction
 below `xmax` that is not among those in progress.

@@ -13,13 +13,11 @@ What happened in transactions that were open when the capture began is not, or o
 stream. The *gate* waits until all of them are visible: a snapshot that is opened afterwards
 has them, and the position that is returned lies after them.
 
-What a project remembers of a PostgreSQL source between two runs.
-
-Which server it was, what is followed, and the newest transaction that was reported: its position,
-id and commit time. When a stream is opened, that transaction must come again. If it does not, this
-is another server, or one that was restored to an earlier state, and nothing may go on over the gap.
-The shapes that followed tables had since the last acknowledged position (`shape_steps`) are in a
-file of their own, which is seldom written.
+A project remembers which server it was, what is followed, and the newest transaction that was
+reported: its position, id and commit time. When a stream is opened, that transaction must come
+again. If it does not, this is another server, or one that was restored to an earlier state, and
+nothing may go on over the gap. The shapes that followed tables had since the last acknowledged
+position (`shape_steps`) are in a file of their own, which is seldom written.
 
 The files are replaced as a whole. They reach the disk before the slot is advanced; what merely was
 reported since may be lost with the power, never with the process.

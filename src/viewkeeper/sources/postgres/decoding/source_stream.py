@@ -9,11 +9,9 @@ says nothing for a minute, and a verification is busy with other things for long
 thread goes on reading the copy, which also lets a server that is shut down go: it waits for
 everything to have been read.
 
-A look at a database that is captured by logical decoding: what was committed since.
-
-It asks the server how far its log is flushed, on the control connection, and reads the stream until
-it has passed that. While nothing was written it costs one round trip. Schema changes are in the
-stream too: event triggers put them there, or a look does, which compares the catalogue with the
+A look asks the server how far its log is flushed, on the control connection, and reads the stream
+until it has passed that. While nothing was written it costs one round trip. Schema changes are in
+the stream too: event triggers put them there, or a look does, which compares the catalogue with the
 history of shapes (`ddl_watch`).
 
 From time to time a look also keeps house: a slot that would fill the server's disk is dropped, and

@@ -9,8 +9,6 @@ differ from those before are stored, with the look that saw them first. There is
 schema change and the rows that were written between the same two looks; the log has values by
 column numbers, so it needs none.
 
-Who follows a database that is captured by triggers: their columns, positions and leases.
-
 Several projects may follow one database. A table is captured once, with the columns that any of
 them uses; its log is trimmed up to what the slowest has acknowledged. A lease is a reader whose
 name begins with that of its project, and it has an end.

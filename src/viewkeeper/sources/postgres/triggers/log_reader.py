@@ -7,8 +7,6 @@ The snapshot of an answer was stored as a look, so the cut is that look's number
 tail has the rows of the log that the same snapshot shows and the look that the asker names did not
 see.
 
-A look at a database that is captured by triggers: a snapshot is stored if it shows anything new.
-
 What was committed between two looks is reported as one transaction. The triggers' functions get the
 names that the columns have now.
 """

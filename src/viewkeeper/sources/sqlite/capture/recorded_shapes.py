@@ -11,8 +11,6 @@ done between two looks belongs to one report, whatever its order was.
 A number of a *rewrite* in a column says that values changed and no trigger saw it: what lies before
 cannot be asked for.
 
-What became of a captured table: found by our own triggers, which SQLite takes along.
-
 SQLite rewrites the triggers of a table when the table or a column is renamed, and drops them with
 the table. So the table that a capture's triggers sit on is the captured one, whatever it is
 called, and the names in them are those that the captured columns have now.
