@@ -377,7 +377,7 @@ class BatchRunner:
         early = [m for m in members if not m.plan.view.needs_spark]
         late = [m for m in members if m.plan.view.needs_spark]
         inline = _origin_rows(batch, members) <= self._settings.batch.inline_rows
-        slots = 1 if inline else self._task_slots()
+        slots = 1 if inline else self._spark.get_session().sparkContext.defaultParallelism
         tasks = [task for m in early for task in self._part_tasks(batch, m, slots)]
         minutes = self._settings.spark.job_minutes
         results: list[PartResult] = []
@@ -394,9 +394,6 @@ class BatchRunner:
                 outcome.parts += len(tasks)
                 results += run_late(self._spark.get_session(), batch, member.name, tasks, minutes)
         return results
-
-    def _task_slots(self) -> int:
-        return self._spark.get_session().sparkContext.defaultParallelism
 
     def _part_tasks(self, batch: Batch, member: BatchMember, slots: int) -> list[PartTask]:
         """Parts of bounded size, as many for every task slot as for the others."""

@@ -139,7 +139,7 @@ class PartChooser:
             covered = all(self.dispensable.has_place(place) for place, _ in missing)
             if not missing:
                 tally.shown.add(index)
-            elif self.null_for_lost and self._has_types(missing):
+            elif self.null_for_lost and all(self.view.types[use] != UNKNOWN for use in missing):
                 tally.shown.add(index)
                 tally.nulled[index] = missing
             elif shown not in self.dispensable and not covered and not shown.starred:
@@ -161,9 +161,6 @@ class PartChooser:
         if standing.column_now(use[1]) is not None:
             return standing.substitute is None or not irreplaceable
         return not irreplaceable and self.stand_ins.substitute_for(use) is not None
-
-    def _has_types(self, uses: Iterable[Use]) -> bool:
-        return all(self.view.types[use] != UNKNOWN for use in uses)
 
     def _note_superset(self, tally: _Tally, how: str) -> None:
         if not self.preferences.extent.can_accept(Extent.SUPERSET):

@@ -236,7 +236,7 @@ def _unlike_types(parsed: ParsedView, seen: Scopes) -> list[str]:
     sentences = []
     for pair in [*pairs, *seen.using]:
         if pair is not None and pair[0].place != pair[1].place and pair[0].type != pair[1].type:
-            left, right = (_readable_name(seen.whole, column) for column in pair)
+            left, right = (f"{seen.whole.full_name(column)} ({column.type})" for column in pair)
             sentences.append(
                 f"{left} = {right} cannot be used as a join key, because the types differ: "
                 f"it is checked row by row instead"
@@ -250,10 +250,6 @@ def _equated_columns(scope: Scope, node: exp.Expr) -> tuple[Column, Column] | No
         if isinstance(left, exp.Column) and isinstance(right, exp.Column):
             return scope.resolve_column(left), scope.resolve_column(right)
     return None
-
-
-def _readable_name(scope: Scope, column: Column) -> str:
-    return f"{scope.full_name(column)} ({column.type})"
 
 
 def _whole_reads(places: tuple[Place, ...], equalities: Iterable[Equality]) -> list[str]:

@@ -144,13 +144,9 @@ def _exact_action(action: StoredAction, schema: pa.Schema) -> StoredAction:
         case InsertMissing(rows):
             return InsertMissing(_cast_rows(rows, schema))
         case ReplaceRows(rows):
-            return ReplaceRows(_cast_rows(rows, _counted_schema(schema)))
+            return ReplaceRows(_cast_rows(rows, pa.schema([*schema, pa.field(COUNT, pa.int64())])))
         case _:
             assert_never(action)
-
-
-def _counted_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*schema, pa.field(COUNT, pa.int64())])
 
 
 def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:

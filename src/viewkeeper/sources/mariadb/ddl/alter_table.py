@@ -127,7 +127,7 @@ def _keeps_text(
     old: DeclaredType, before: MariadbKind, new: DeclaredType, after: MariadbKind
 ) -> bool:
     if before.family != after.family:
-        return before.family == "enum" and after.family == "text" and _text_room_bytes(new) > 255
+        return before.family == "enum" and after.family == "text" and _text_room(new)[1] > 255
     if after.family == "enum":
         return set(before.labels) <= set(after.labels)
     if after.family == "set":
@@ -147,10 +147,6 @@ def _covers_charset(old: str, new: str) -> bool:
     """Whether a character set has all characters of another one."""
     before, after = _UNICODE.get(old, old), _UNICODE.get(new, new)
     return after in (before, "utf8mb4") or before == "ascii"
-
-
-def _text_room_bytes(declared: DeclaredType) -> int:
-    return _text_room(declared)[1]
 
 
 def _text_room(declared: DeclaredType) -> tuple[int, int]:
