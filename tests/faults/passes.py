@@ -13,8 +13,11 @@ from typing import Any
 
 from tests.faults.shop import ROOT
 
-LIMIT_SECONDS = 120.0
-"""A pass that takes longer hangs."""
+LIMIT_SECONDS = 600.0
+"""A pass that takes longer hangs; for how long it is stopped does not count."""
+
+PATIENCE_SECONDS = 86_400.0
+"""A pass waits for its sources so long: a campaign stops it many times in one look."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ import pyarrow.parquet
 
 from tests.faults.judge import Judge
 from tests.faults.medium import copy_medium, mounted
-from tests.faults.passes import LIMIT_SECONDS
+from tests.faults.passes import LIMIT_SECONDS, PATIENCE_SECONDS
 from tests.faults.writer import write_some
 from viewkeeper.engine import upkeep
 from viewkeeper.engine.batch import part_sweep
@@ -109,7 +109,7 @@ def make_pass(project: Path) -> str:
         keeper.start_run()
         chores = upkeep.Upkeep(keeper.workspace)
         for _ in range(ROUNDS):
-            keeper.see_commits(LIMIT_SECONDS)
+            keeper.see_commits(PATIENCE_SECONDS)
             keeper.maintain_views()
             chores.run_due_steps()
         keeper.acknowledge_commits(now=True)
@@ -137,9 +137,9 @@ def hurry() -> None:
 
 
 def be_patient() -> None:
-    """Who is stopped for some seconds does not take its sources for away."""
-    open_sources.SILENT_SECONDS = LIMIT_SECONDS
-    open_sources.CLOSE_SECONDS = LIMIT_SECONDS
+    """Who is stopped, however often and long, does not take its sources for away."""
+    open_sources.SILENT_SECONDS = PATIENCE_SECONDS
+    open_sources.CLOSE_SECONDS = PATIENCE_SECONDS
 
 
 def repeat_names() -> None:
