@@ -115,12 +115,19 @@ def _place_of(error: BaseException) -> str:
     return f"{type(error).__name__} at {ours[-1].filename}:{ours[-1].lineno}"
 
 
-def fuzz_text(read: Callable[[str], object], good: Sequence[str], *, inputs: int = 2000) -> None:
+def fuzz_text(
+    read: Callable[[str], object],
+    good: Sequence[str],
+    *,
+    inputs: int = 2000,
+    words: Sequence[str] = (),
+) -> None:
     """The same for a reader of text; what is not UTF-8 any more is read with its odd bytes."""
     fuzz(
         lambda data: read(data.decode("utf-8", "surrogateescape")),
         [text.encode("utf-8", "surrogatepass") for text in good],
         inputs=inputs,
+        words=[word.encode() for word in words],
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.fuzz.mutation import fuzz
 from viewkeeper.engine.settings.project_file import read_settings
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.files import open_source
+from viewkeeper.sources.kinds import open_source
 
 FULL = """\
 warehouse: ./warehouse
@@ -52,6 +52,24 @@ sources:
       price: {columns: {sku: string, price: "decimal(10,2)"}, key: [sku], delimiter: ";"}
       other: {columns: {a: bigint}, header: false, quote: "'", escape: "\\\\", "null": "-"}
 """
+ALONE = """\
+warehouse: warehouse
+history: 0
+access: group
+refresh: auto
+on_gap: reanchor
+views:
+  top_products: {refresh: full, on_gap: stop}
+  lines: {refresh: incremental, algorithm: sweep, evolution: {policy: ignore}}
+sources:
+  clock: {kind: clock, ahead_days: 7.5, global: time}
+  shop: {kind: postgres, url: "postgresql://u@db/shop", capture: decoding, slot: s, publication: p,
+         statement_seconds: 60}
+  stock: {kind: mariadb, url: "mariadb://u@db/stock?ssl_mode=verify-full", statement_seconds: 9}
+  logs: {kind: files, path: logs, format: json, allow_outside: false,
+         tables: {line: {columns: {at: timestamp, text: string}}}}
+"""
+"""Settings that a project with a registry cannot have."""
 SMALL = "warehouse: w\nsources:\n  crm:\n    kind: sqlite\n    path: crm.db\n"
 WORDS = [b"&a ", b"*a", b"<<: *tables\n", b"!!python/object:os.system ", b"!!int ", b"!!timestamp "]
 WORDS += [
@@ -66,6 +84,7 @@ WORDS += [
     b'"\\ud800"',
     b"? ",
 ]
+WORDS += [b"refresh: ", b"on_gap: ", b"ahead_days: ", b"full", b"reanchor", b"auto", b"clock: "]
 WORDS += [b"[" * 2000, b"9" * 5000, b"{", b"|\n", b"---\n", b"%YAML 9.9\n---\n", b"\xef\xbb\xbf"]
 
 
@@ -75,15 +94,19 @@ def test_damaged_project_file(scratch: Path) -> None:
     def read(data: bytes) -> None:
         file.write_bytes(data)
         settings = read_settings(file)
-        for name, source in settings.sources.items():
-            if source.kind == "files":
+        for source in settings.sources.values():
+            if source.kind != "warehouse":
                 with suppress(ProjectError):
-                    open_source(source, name)
+                    open_source(source, "reader").close()
         settings.with_algorithm("sweep", "complete")
+        for view in ("top_products", "x"):
+            settings.refresh.mode_of(view)
+            settings.on_gap.policy_of(view)
 
-    for good in (FULL, SMALL):
-        read(good.encode())
-    fuzz(read, [FULL.encode(), SMALL.encode()], inputs=2000, words=WORDS)
+    good = [text.encode() for text in (FULL, ALONE, SMALL)]
+    for data in good:
+        read(data)
+    fuzz(read, good, inputs=2000, words=WORDS)
 
 
 @pytest.mark.parametrize("key", ["~", "&ath", "7", "1.5", "true", "2024-01-31"])
