@@ -3,6 +3,7 @@
 A step is written `module:function@k:before` or `...:after`, with `:text` behind it if only calls
 with an argument that contains the text count. `sql@k:before:text` is the k-th SQL statement that
 contains the text. `module:function@k:full` finds the disk full in that call and in all later ones.
+The last line of a process that dies so is `died at` and the step.
 
 Nothing is simulated: the kernel ends the process, buffers are lost, locks fall; and it is the
 kernel that refuses to let a file grow, in whatever library writes it.
@@ -23,6 +24,8 @@ from typing import Any, NoReturn
 from viewkeeper.sources.sqlite.database import SqliteDatabase
 
 _STEP = re.compile(r"(?P<target>[\w.:]+)@(?P<k>\d+):(?P<side>before|after|full)(:(?P<text>.*))?")
+
+DIED = "died at "
 
 FULL_BYTES = 64
 """How large a file may get on a full disk: large enough for the lock file's holder, no more."""
@@ -78,6 +81,14 @@ REPORT_STEPS = {
 }
 """Every step that reports add."""
 
+SPARK_STEPS = {
+    "load": f"{ENGINE}.load.loader:load_view@{{}}",
+    "job": f"{ENGINE}.batch.batch_runner:run_on_spark@{{}}",
+    "compaction": f"{WAREHOUSE}.compact:compact_view@{{}}",
+    "compacted log": f"{WAREHOUSE}.redo:OpenTables._redo_rewrite@{{}}",
+}
+"""Every step that needs Spark, and the log of what it has rewritten."""
+
 RECOVERY = {
     "cut back": f"{WAREHOUSE}.lake.delta_log:cut_back@{{}}",
     "redo": f"{WAREHOUSE}.redo:OpenTables.redo_record@{{}}",
@@ -87,6 +98,8 @@ RECOVERY = {
     "plan replayed": f"{ENGINE}.plan_runner:PlanRunner.finish_plan@{{}}",
 }
 """Every step of a restart."""
+
+ALL_STEPS = {**STEPS, **REPORT_STEPS, **SPARK_STEPS, **RECOVERY}
 
 FULL = {
     "plan": f"{WAREHOUSE}.metadata.plan_files:write_plan@{{}}",
@@ -111,15 +124,23 @@ def full(name: str, k: int) -> str:
 
 def step(name: str, k: int, side: str) -> str:
     """A named step as text for `arm`."""
-    target, _, text = {**STEPS, **REPORT_STEPS, **RECOVERY}[name].partition("@{}")
+    target, _, text = ALL_STEPS[name].partition("@{}")
     return f"{target}@{k}:{side}{text}"
+
+
+def name_of_step(text: str) -> str:
+    """The name of a step that `arm` got; the first one, where two names are one step."""
+    found = _STEP.fullmatch(text)
+    assert found, f"no step: {text}"
+    plain = f"{found['target']}@{{}}" + (f":{found['text']}" if found["text"] else "")
+    return next(name for name, each in ALL_STEPS.items() if each == plain)
 
 
 def arm(text: str) -> None:
     """Make this process die at a step."""
     found = _STEP.fullmatch(text)
     assert found, f"no step: {text}"
-    moment = Moment(int(found["k"]), found["side"] == "after", found["text"] or "")
+    moment = Moment(int(found["k"]), found["side"] == "after", found["text"] or "", text)
     if found["target"] == "sql":
         setattr(SqliteDatabase, "_connect_mode", _traced(SqliteDatabase._connect_mode, moment))  # noqa: B010
         return
@@ -145,6 +166,7 @@ class Moment:
     k: int
     after: bool
     text: str
+    step: str
 
     def is_now(self, arguments: str) -> bool:
         self.k -= self.text in arguments
@@ -155,10 +177,10 @@ def _lethal(real: Callable[..., Any], moment: Moment) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         now = moment.is_now(" ".join(map(str, args)) if moment.text else "")
         if now and not moment.after:
-            die()
+            die(moment.step)
         result = real(*args, **options)
         if now:
-            die()
+            die(moment.step)
         return result
 
     return call
@@ -183,13 +205,14 @@ def _traced(connect: Callable[..., sqlite3.Connection], moment: Moment) -> Calla
 
     def connected(*args: Any) -> sqlite3.Connection:
         connection = connect(*args)
-        connection.set_trace_callback(lambda sql: die() if moment.is_now(sql) else None)
+        connection.set_trace_callback(lambda sql: die(moment.step) if moment.is_now(sql) else None)
         return connection
 
     return connected
 
 
-def die() -> NoReturn:
+def die(step: str) -> NoReturn:
     """End here and now, as by the kernel's hand."""
+    os.write(1, f"{DIED}{step}\n".encode())
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed processes go no further")

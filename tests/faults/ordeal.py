@@ -11,12 +11,14 @@ import random
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.faults import tally
+from tests.faults.deaths import DIED, RECOVERY, name_of_step, step
 from tests.faults.judge import Judge
 from tests.faults.processes import PATIENCE_SECONDS, Process, maintainer, writers
 from tests.faults.shop import LEDGERS, TABLES
@@ -36,10 +38,40 @@ class Ordeal:
     def die_at(self, *steps: str, options: tuple[str, ...] = ()) -> None:
         """Run until the first of these steps ends it."""
         self.kills.append(" or ".join(steps))
-        with maintainer(self.project, *options, *steps) as process:
-            code = process.ended()
-            assert code == -signal.SIGKILL, f"exit code {code}:\n{process.output}"
-        self.judge.check()
+        with tally.step_of(name_of_step(each) for each in steps) as met:
+            with maintainer(self.project, *options, *steps) as process:
+                code = process.ended()
+                assert code == -signal.SIGKILL, f"exit code {code}:\n{process.output}"
+                process.listened()
+                met += [name_of_step(line[len(DIED) :]) for line in process.lines if DIED in line]
+            self.judge.check()
+
+    def survive_steps(
+        self, names: Iterable[str], highest: Callable[[str], int], prepare: Callable[[str], None]
+    ) -> None:
+        """Die before and after each of these steps, under writers, then run in peace.
+
+        `highest` says which call of a step is surely reached, and `prepare` is called before a run.
+        """
+        with self.writing() as applications:
+            for name in names:
+                for side in ("before", "after"):
+                    k = self.rng.randint(1, highest(name))
+                    prepare(name)
+                    self.die_at(step(name, k, side))
+            assert applications.stop() == 0
+        self.finish()
+
+    def survive_recovery(self, left_by: str) -> None:
+        """Die at a step, then before and after each step of the restart."""
+        with self.writing() as applications:
+            self.die_at(step(left_by, 3, "after"))
+            for name in RECOVERY:
+                # Where the last kill left nothing to redo, there is always the step's next time.
+                self.die_at(step(name, 1, "before"), step("record", 2, "after"))
+                self.die_at(step(name, 1, "after"), step("log entry", 2, "after"))
+            assert applications.stop() == 0
+        self.finish()
 
     def kill_after(self, line: str, seconds: float, options: tuple[str, ...] = ()) -> None:
         """Kill it some time after it said something; "" is when it was started."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 TRIED: Counter[str] = Counter()
 FAILED: Counter[str] = Counter()
+STEP_KILL = "kill at a named step"
+ASKED: set[str] = set()
+MET: set[str] = set()
+"""Steps at which a process was to die, and at which one did."""
 
 
 class Faults:
@@ -40,8 +44,26 @@ class Faults:
             raise AssertionError(f"{len(self._failures)} failed; again: {again}\n{told}")
 
 
+@contextmanager
+def step_of(names: Iterable[str]) -> Iterator[list[str]]:
+    """One kill at the first of these steps; the block adds the one that was met."""
+    met: list[str] = []
+    TRIED[STEP_KILL] += 1
+    ASKED.update(names)
+    try:
+        yield met
+    except BaseException:
+        FAILED[STEP_KILL] += 1
+        raise
+    MET.update(met)
+
+
 def summary() -> list[str]:
-    """A line per kind of fault."""
-    return [
+    """A line per kind of fault, and one on the steps."""
+    lines = [
         f"{kind}: {tried} tried, {tried - FAILED[kind]} survived" for kind, tried in TRIED.items()
     ]
+    if ASKED:
+        missed = ", ".join(sorted(ASKED - MET)) or "none"
+        lines.append(f"steps: {len(ASKED)} asked for; never met: {missed}")
+    return lines

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.deaths import FULL, RECOVERY, REPORT_STEPS, STEPS, find_target, step
+from tests.faults.deaths import ALL_STEPS, FULL, find_target, step
 from tests.faults.ordeal import ordeal
 from tests.faults.processes import maintainer
 from tests.faults.shop import copy_project
@@ -22,7 +22,7 @@ from viewkeeper.warehouse.metadata.head import read_head
 
 def test_every_step_is_a_function_that_there_is() -> None:
     """What moved elsewhere would only be missed by the campaigns."""
-    steps = [*STEPS.values(), *REPORT_STEPS.values(), *RECOVERY.values(), *FULL.values()]
+    steps = [*ALL_STEPS.values(), *FULL.values()]
     for target in {text.partition("@")[0] for text in steps} - {"sql"}:
         owner, name = find_target(target)
         assert callable(getattr(owner, name)), target

@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import shutil
 import zlib
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.faults.deaths import RECOVERY, REPORT_STEPS, STEPS, step
+from tests.faults.deaths import REPORT_STEPS, STEPS, step
 from tests.faults.ordeal import Ordeal, ordeal
 from tests.faults.shop import copy_project
 
@@ -24,6 +25,8 @@ NAMES = [*REPORT_STEPS, *STEPS]
 GROUPS = [NAMES[start : start + 4] for start in range(0, len(NAMES), 4)]
 INDEX_FIRST = ("index made", "index file")
 """What happens only where an index is missing."""
+ONCE = (*INDEX_FIRST, "index opened")
+"""What a short run surely does no more than once."""
 
 
 def spoil_indexes(project: Path, rng: random.Random, old: Path) -> None:
@@ -54,13 +57,22 @@ def spoil_indexes(project: Path, rng: random.Random, old: Path) -> None:
             (folder / "x").rename(other)
 
 
-def die_at(case: Ordeal, name: str, k: int, side: str) -> None:
-    """Spoil the indexes, and die at a step."""
+def spoil_for(case: Ordeal, name: str) -> None:
+    """Spoil the indexes before a run that dies at a step."""
     if name in INDEX_FIRST:
         shutil.rmtree(case.project / "warehouse" / "indexes", ignore_errors=True)
     else:
         spoil_indexes(case.project, case.rng, case.project.parent / "old-indexes")
+
+
+def die_at(case: Ordeal, name: str, k: int, side: str) -> None:
+    """Spoil the indexes, and die at a step."""
+    spoil_for(case, name)
     case.die_at(step(name, k, side))
+
+
+def highest_call(name: str) -> int:
+    return 1 if name in ONCE else DEEP.get(name, 3)
 
 
 def test_reports_killed_again_and_again(
@@ -85,13 +97,7 @@ def test_reports_killed_before_and_after_every_step(
 ) -> None:
     project = copy_project(reporting, tmp_path / "shop", "history: 1s\n")
     with ordeal(project, zlib.crc32(names[0].encode()), request) as case:
-        with case.writing() as applications:
-            for name in names:
-                most = 1 if name in ("index made", "index file", "index opened") else 3
-                for side in ("before", "after"):
-                    die_at(case, name, case.rng.randint(1, DEEP.get(name, most)), side)
-            assert applications.stop() == 0
-        case.finish()
+        case.survive_steps(names, highest_call, partial(spoil_for, case))
 
 
 @pytest.mark.campaign
@@ -101,10 +107,4 @@ def test_reports_killed_while_they_recover(
 ) -> None:
     project = copy_project(reporting, tmp_path / "shop", "history: 1s\n")
     with ordeal(project, len(left_by), request) as case:
-        with case.writing() as applications:
-            case.die_at(step(left_by, 3, "after"))
-            for name in RECOVERY:
-                case.die_at(step(name, 1, "before"), step("record", 2, "after"))
-                case.die_at(step(name, 1, "after"), step("log entry", 2, "after"))
-            assert applications.stop() == 0
-        case.finish()
+        case.survive_recovery(left_by)

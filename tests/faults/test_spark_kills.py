@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.deaths import ENGINE, WAREHOUSE
+from tests.faults.deaths import step
 from tests.faults.ordeal import ordeal
 from tests.faults.processes import command
 from tests.faults.shop import copy_project, make_project, write_settings
@@ -32,8 +32,7 @@ def test_killed_while_it_loads(tmp_path: Path, request: pytest.FixtureRequest) -
         with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
             case.kill_after("loading lines", case.rng.uniform(0, 0.5), SPARK)
             assert "lines" not in read_head(project / "warehouse").views
-            loaded = f"{ENGINE}.loading:load@2:after"
-            case.die_at(loaded, options=SPARK)
+            case.die_at(step("load", 2, "after"), options=SPARK)
             assert applications.stop() == 0
         write_settings(project, "spark: {master: 'local[2,3]', memory: 1g}\n")
         case.finish(SPARK)
@@ -46,7 +45,7 @@ def test_killed_while_a_batch_is_a_job(
     with ordeal(project, 21, request) as case:
         with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
             case.kill_after("batch", case.rng.uniform(0, 0.5), SPARK)
-            case.die_at(f"{ENGINE}.batches:run_on_spark@2:after", options=SPARK)
+            case.die_at(step("job", 2, "after"), options=SPARK)
             assert applications.stop() == 0
         # What a plan promised to a job may as well be replayed inline.
         write_settings(project, "")
@@ -60,8 +59,8 @@ def test_killed_while_it_compacts(
     project = copy_project(loaded, tmp_path / "shop", folding)
     with ordeal(project, 22, request) as case:
         with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
-            case.die_at(f"{WAREHOUSE}.compact:compact@3:after", options=SPARK)
-            case.die_at(f"{WAREHOUSE}.redo:Tables._rewrite@4:before", options=SPARK)
+            case.die_at(step("compaction", 3, "after"), options=SPARK)
+            case.die_at(step("compacted log", 4, "before"), options=SPARK)
             assert applications.stop() == 0
         write_settings(project, "")
         case.finish()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.deaths import RECOVERY, STEPS, step
+from tests.faults.deaths import STEPS
 from tests.faults.ordeal import ordeal
 from tests.faults.shop import copy_project
 
@@ -23,12 +23,7 @@ def test_killed_before_and_after_every_step(
 ) -> None:
     project = copy_project(loaded, tmp_path / "shop", "history: 1s\n")
     with ordeal(project, zlib.crc32(names[0].encode()), request) as case:
-        with case.writing() as applications:
-            for name in names:
-                for side in ("before", "after"):
-                    case.die_at(step(name, case.rng.randint(1, DEEP.get(name, 3)), side))
-            assert applications.stop() == 0
-        case.finish()
+        case.survive_steps(names, lambda name: DEEP.get(name, 3), lambda _: None)
 
 
 @pytest.mark.campaign
@@ -38,11 +33,4 @@ def test_killed_while_it_recovers(
 ) -> None:
     project = copy_project(loaded, tmp_path / "shop", "history: 1s\n")
     with ordeal(project, len(left_by), request) as case:
-        with case.writing() as applications:
-            case.die_at(step(left_by, 3, "after"))
-            for name in RECOVERY:
-                # Where the last kill left nothing to redo, there is always the step's next time.
-                case.die_at(step(name, 1, "before"), step("record", 2, "after"))
-                case.die_at(step(name, 1, "after"), step("log entry", 2, "after"))
-            assert applications.stop() == 0
-        case.finish()
+        case.survive_recovery(left_by)
