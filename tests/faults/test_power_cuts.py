@@ -59,7 +59,7 @@ def test_power_cut_after_changing_calls(
     seed: int, passes: Passes, loaded: Path, room: Path, request: pytest.FixtureRequest
 ) -> None:
     rng = random.Random(seed)
-    faults = Faults("power cut")
+    faults = Faults(f"power cut, {', '.join(OPTIONS[seed]) or 'ordered'}")
     project, image = room / "shop", room / "shop.img"
     make_medium(image)
     copy_project(loaded, project, SETTINGS)
