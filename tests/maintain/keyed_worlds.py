@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.maintain.worlds import Entry, World
+from tests.maintain.worlds import Entry, World, claim_unique_keys
 from viewkeeper.delta.reference_carrier import Row, evaluate_for_row
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.updates.cut import Cut
@@ -252,7 +252,8 @@ def random_keyed_world(rng: random.Random, kinds: Sequence[str] | None = None) -
         _commit(rng, sources, relations, unique, ts) for ts in range(1, rng.randint(5, 12))
     )
     before = rng.choice([0, 1, 1, 2, rng.randint(0, len(entries) - 1)])
-    return World(view, sources, entries, before, rng.randint(before + 1, len(entries)))
+    until = rng.randint(before + 1, len(entries))
+    return World(claim_unique_keys(rng, view), sources, entries, before, until)
 
 
 # -- random histories ------------------------------------------------------------------------------

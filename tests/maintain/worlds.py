@@ -7,10 +7,11 @@ some after it. Values are few, so that joins hit, duplicates occur and NULLs mee
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -126,7 +127,23 @@ def random_world(rng: random.Random) -> World:
     }
     entries = tuple(_commit(rng, sources, relations, ts) for ts in range(1, rng.randint(4, 14)))
     before = rng.randint(0, len(entries) - 1)
-    return World(view, sources, entries, before, rng.randint(before + 1, len(entries)))
+    until = rng.randint(before + 1, len(entries))
+    return World(claim_unique_keys(rng, view), sources, entries, before, until)
+
+
+def claim_unique_keys(rng: random.Random, view: ViewDefinition) -> ViewDefinition:
+    """The view whose places say, rightly or not, that some of their columns are unique: another
+    join tree, and other orders of asking, for the same rows."""
+    # A copy, so that a seed gives the same history with and without the claims.
+    rng = copy.copy(rng)
+    if rng.random() < 0.3:
+        return view
+    names = [frozenset({field.name}) for field in view.places[0].fields]
+    places = (
+        replace(place, unique=frozenset(rng.sample(names, rng.choice([0, 1, 1, 2]))))
+        for place in view.places
+    )
+    return replace(view, places=tuple(places))
 
 
 def random_cut(rng: random.Random, world: World, source: str, known: int = 0) -> Cut:

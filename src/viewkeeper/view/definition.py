@@ -13,8 +13,8 @@ a view of the same project, or, as `#3`, another node of the same graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -130,6 +130,14 @@ class Place:
     keyed: KeyedJoin | None = None
     known: tuple[Field, ...] = ()
     """All columns of a table of a report, in its order: its text may name them, as in a star."""
+    unique: frozenset[frozenset[str]] = field(default=frozenset(), compare=False)
+    """Sets of columns of which no two rows have the same values. They only say in which order it
+    is cheap to ask, so they are no part of what the place is, and may be wrong."""
+
+    def is_unique_by(self, columns: Iterable[str]) -> bool:
+        """Whether a lookup by these columns finds one row for each key at most."""
+        asked = frozenset(columns)
+        return any(key <= asked for key in self.unique)
 
     @property
     def columns(self) -> tuple[str, ...]:

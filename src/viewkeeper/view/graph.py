@@ -25,6 +25,7 @@ from viewkeeper.view.definition import (
     ViewDefinition,
     relation_of_node,
 )
+from viewkeeper.view.expression import Column
 from viewkeeper.view.expression import needs_spark as is_left_to_spark
 from viewkeeper.view.render import spark_sql_of
 
@@ -60,6 +61,37 @@ def _rename_node(node: Node, names: Mapping[Relation, Relation]) -> Node:
             return node
         case _:
             assert_never(node)
+
+
+UniqueKeys = Mapping[Relation, frozenset[frozenset[str]]]
+
+
+def know_unique_keys(view: ViewDefinition, unique: UniqueKeys) -> ViewDefinition:
+    """The view whose places, and those of its graph, know unique keys: of tables, as they are
+    given, and of its own folds, which have one row for each group."""
+    places = tuple(replace(p, unique=unique.get(p.relation, p.unique)) for p in view.places)
+    if view.graph is None:
+        return replace(view, places=places)
+    known, nodes = dict(unique), list[Node]()
+    for node in view.graph.nodes:
+        if isinstance(node, Core):
+            node = replace(node, view=know_unique_keys(node.view, known))
+        elif isinstance(node, Fold):
+            known[relation_of_node(node.number, view.name)] = _keys_of_groups(node)
+        nodes.append(node)
+    return replace(view, places=places, graph=replace(view.graph, nodes=tuple(nodes)))
+
+
+def _keys_of_groups(fold: Fold) -> frozenset[frozenset[str]]:
+    """The columns that tell the rows of a fold apart, if all of them are shown."""
+    shown = {
+        output.expression.name: output.name
+        for output in fold.outputs
+        if isinstance(output.expression, Column)
+    }
+    names = [field.name for field in fold.groups]
+    is_shown = all(name in shown for name in names)
+    return frozenset([frozenset(shown[name] for name in names)] if is_shown else [])
 
 
 def fields_read(graph: Graph) -> dict[Relation, tuple[Field, ...]]:

@@ -6,8 +6,11 @@ a cycle are not needed to find candidates: they are residual, checked as predica
 are there. Places that no equality connects are hung under the root by an edge without a key, which
 is answered by a scan.
 
-The root is the place with the most neighbours: in a star that is the fact table, and every change
-of a dimension then reaches the other dimensions in the passes that the others use anyway.
+The root is the place from which most others are found one row by one row, by unique keys, and among
+those the one with the most neighbours: in a star and in a snowflake that is the fact table, and
+every change of a dimension then reaches the other dimensions in the passes that the others use
+anyway. The tree grows along unique keys first, so that an equality which multiplies rows (customers
+and suppliers of one nation) closes a cycle wherever something better joins its two places.
 
 A keyed place hangs below the parent that its definition names, once all places that its ON reads
 are in the tree; places that are joined through columns of a left place hang below it. The root is
@@ -21,6 +24,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 from viewkeeper.view.definition import Equality, KeyedJoin, Place, ViewDefinition
 from viewkeeper.view.expression import Column, Compare, Expression, places_of
@@ -126,19 +130,48 @@ def join_tree_of(view: ViewDefinition) -> JoinTree:
     degrees = {place.index: len(neighbours[place.index]) for place in view.places}
     for match in matches.values():
         degrees[match.join.parent] += 1
-    order = sorted(degrees, key=lambda place: (-degrees[place], place))
+    found = {place: _count_found(view, neighbours, place) for place in degrees}
+    order = sorted(degrees, key=lambda place: (-found[place], -degrees[place], place))
     if matches:
-        around = _Growth(0, neighbours, matches).reached
+        around = _Growth(view, 0, neighbours, matches).reached
         root = next(place for place in order if place in around)
     else:
         root = order[0]
     windows = {p.index: w.target for p in view.places if (w := moving_window_of(view, p.index))}
-    growth = _Growth(root, neighbours, matches, windows)
+    growth = _Growth(view, root, neighbours, matches, windows)
     growth.grow_everywhere(order)
     edges = growth.edges if matches else _breadth_first(root, growth.edges)
     used = {frozenset((e.parent, e.child)) for e in edges if e.on and e.match is None}
     residual = tuple(e for e in view.equalities if e not in usable or _ends_of(e) not in used)
     return JoinTree(root, tuple(edges), residual)
+
+
+def _count_found(view: ViewDefinition, neighbours: Neighbours, start: int) -> int:
+    """How many places a row of one place finds, one row of each at most."""
+    found, frontier = {start}, [start]
+    while frontier:
+        for place, on in neighbours[frontier.pop()].items():
+            if place not in found and fan_out_of(view, on) is FanOut.ONE:
+                found.add(place)
+                frontier.append(place)
+    return len(found)
+
+
+class FanOut(IntEnum):
+    """How many rows a row finds through a key: one at most; those that belong to it alone; any."""
+
+    ONE = 0
+    SOME = 1
+    MANY = 2
+
+
+def fan_out_of(view: ViewDefinition, on: Sequence[JoinKey]) -> FanOut:
+    """What unique keys say of an edge, from the end that has rows to the other."""
+    if on and view.places[on[0].want.place].is_unique_by(key.want.name for key in on):
+        return FanOut.ONE
+    if on and view.places[on[0].have.place].is_unique_by(key.have.name for key in on):
+        return FanOut.SOME
+    return FanOut.MANY
 
 
 def _match_of(view: ViewDefinition, place: Place, join: KeyedJoin) -> KeyedMatch:
@@ -167,12 +200,14 @@ class _Growth:
 
     def __init__(
         self,
+        view: ViewDefinition,
         root: int,
         neighbours: Neighbours,
         matches: Mapping[int, KeyedMatch],
         windows: Mapping[int, int] | None = None,
     ) -> None:
         """`windows` gives the places of the windows that other places move."""
+        self._view = view
         self._root = root
         self._windows = windows or {}
         self._neighbours = neighbours
@@ -209,14 +244,22 @@ class _Growth:
         self._grow_from(edge.child)
 
     def _grow_from(self, start: int) -> None:
-        frontier = [start]
-        while frontier:
-            parent = frontier.pop(0)
-            for child, on in sorted(self._neighbours[parent].items()):
-                if child not in self.reached and child not in self._matches:
-                    self.reached.add(child)
-                    self.edges.append(Edge(parent, child, tuple(on)))
-                    frontier.append(child)
+        """Breadth first, along keys that find few rows before those that find many."""
+        grown = [start]
+        while found := self._next_edges(grown):
+            _, at, child = min(found)
+            self.reached.add(child)
+            self.edges.append(Edge(grown[at], child, tuple(self._neighbours[grown[at]][child])))
+            grown.append(child)
+
+    def _next_edges(self, grown: Sequence[int]) -> list[tuple[FanOut, int, int]]:
+        """Where the tree can grow: how many rows are found, from which place, and to which."""
+        return [
+            (fan_out_of(self._view, on), at, child)
+            for at, parent in enumerate(grown)
+            for child, on in self._neighbours[parent].items()
+            if child not in self.reached and child not in self._matches
+        ]
 
 
 def _ends_of(equality: Equality) -> frozenset[int]:

@@ -5,21 +5,29 @@ partial rows that still lack a relation look it up through its parent. A view of
 m - 1 edges, each walked once up and once down, so a plan has exactly 2(m - 1) steps, whatever the
 number of changes. Which steps a change takes part in depends only on the place it comes from.
 
+Any order will do in which partial rows have a place before they ask from there, and every such
+order has the same steps. Where unique keys are known, rows do not multiply before they have met the
+places that may hide them, of which they find one row each: a nation that moves to another region
+asks for that region before its suppliers, and if the view hides both regions, for nothing else.
+
 A keyed place has one step more, taken by its own changes alone: as soon as they have met all places
 that its ON reads, they ask for the rows of the keyed place itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import Expression, needs_spark, places_of
 from viewkeeper.view.join_tree import (
+    FanOut,
     JoinKey,
     JoinTree,
     KeyedMatch,
     comparison_of,
+    fan_out_of,
     join_tree_of,
 )
 from viewkeeper.view.moving_window import MovingWindow, moving_window_of
@@ -121,7 +129,7 @@ def sweep_plan_of(view: ViewDefinition) -> SweepPlan:
         SweepStep(e.parent, e.child, e.on, everywhere - tree.subtree_of(e.child), e.match)
         for e in tree.edges
     ]
-    steps = [_with_window(view, step) for step in up + down]
+    steps = _filters_first(view, [_with_window(view, step) for step in up + down])
     for match in (edge.match for edge in tree.edges if edge.match is not None):
         assert not any(map(needs_spark, match.conditions)), "the kernel evaluates all of an ON"
         steps = _with_own_step(steps, match)
@@ -129,6 +137,68 @@ def sweep_plan_of(view: ViewDefinition) -> SweepPlan:
     conditions = cycles + tuple(p for p in view.predicates if not needs_spark(p))
     late = tuple(p for p in view.predicates if needs_spark(p))
     return SweepPlan(view, tree, tuple(steps), conditions, late)
+
+
+def _filters_first(view: ViewDefinition, steps: list[SweepStep]) -> list[SweepStep]:
+    """The steps in an order that may be taken, in which rows are hidden before they multiply."""
+    if not any(place.unique for place in view.places) or any(step.window for step in steps):
+        return steps
+    hiding = {place for predicate in view.predicates for place in _only_place(predicate)}
+    left, ordered = dict(enumerate(steps)), list[SweepStep]()
+    covered = {place.index: {place.index} for place in view.places}
+
+    def cost_of(at: int) -> tuple[bool, FanOut, bool, int]:
+        step = left[at]
+        fan_out = fan_out_of(view, step.on)
+        waits = fan_out is not FanOut.ONE and any(
+            _finds_filter(view, steps, covered[origin], hiding) for origin in step.origins
+        )
+        return waits, fan_out, step.target not in hiding, at
+
+    while left:
+        free = [
+            at
+            for at, step in left.items()
+            if not any(_must_precede(other, step, steps) for other in left.values())
+        ]
+        step = left.pop(min(free, key=cost_of))
+        for origin in step.origins:
+            covered[origin].add(step.target)
+        ordered.append(step)
+    return ordered
+
+
+def _only_place(predicate: Expression) -> frozenset[int]:
+    """The place that a local condition reads; none for any other."""
+    places = places_of(predicate)
+    return places if len(places) == 1 else frozenset()
+
+
+def _finds_filter(
+    view: ViewDefinition, steps: Sequence[SweepStep], covered: set[int], hiding: set[int]
+) -> bool:
+    """Whether rows with these places can still be hidden by a place of which each finds one row."""
+    found, frontier = {*covered}, [*covered]
+    while frontier:
+        at = frontier.pop()
+        near = {s.target for s in steps if s.via == at and fan_out_of(view, s.on) is FanOut.ONE}
+        frontier += near - found
+        found |= near
+    return bool((found - covered) & hiding)
+
+
+def _must_precede(step: SweepStep, other: SweepStep, steps: Sequence[SweepStep]) -> bool:
+    """Whether rows that take both steps can take them in this order only.
+
+    The other step may meet a keyed place, or go on below one, whose own changes have no rows of it
+    before they have met all places that its ON reads.
+    """
+    if step.target == other.via and step.via != other.target:
+        return True
+    above = [each.match for each in steps if each.match and each.target == other.via]
+    met = [match for match in above if match.join.parent != other.target]
+    met += [other.match] if other.match is not None else []
+    return any(step.target in match.needed_places for match in met)
 
 
 def _with_window(view: ViewDefinition, step: SweepStep) -> SweepStep:

@@ -21,7 +21,7 @@ from viewkeeper.errors import DefinitionError, WarehouseError
 from viewkeeper.sources.kinds import is_clock
 from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import CLOCK, PROJECT, Field, Graph, Relation, ViewDefinition
-from viewkeeper.view.graph import rename_relations
+from viewkeeper.view.graph import know_unique_keys, rename_relations
 from viewkeeper.view.graph_json import decode_graph, encode_graph
 from viewkeeper.warehouse.metadata.definition_version import (
     DefinitionTable,
@@ -246,7 +246,8 @@ def _bind_tables(
         view = bind_report(parsed, fields.__getitem__, graph, behind)
         view = replace(view, graph=rename_relations(view.graph or graph, handles))
     places = tuple(replace(p, relation=handles[p.relation]) for p in view.places)
-    return Binding(parsed, replace(view, places=places), bound, graph)
+    unique = {Relation(b.source, b.handle): frozenset(map(frozenset, b.unique_keys)) for b in bound}
+    return Binding(parsed, know_unique_keys(replace(view, places=places), unique), bound, graph)
 
 
 def has_same_meaning(one: ViewDefinition, other: ViewDefinition) -> bool:

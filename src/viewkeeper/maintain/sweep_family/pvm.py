@@ -140,10 +140,14 @@ def passes_by_level(plan: SweepPlan) -> Plan:
     depth = {plan.tree.root: 0}
     for edge in plan.tree.edges:
         depth[edge.child] = depth[edge.parent] + 1
-    up, down = plan.steps[: len(plan.tree.edges)], plan.steps[len(plan.tree.edges) :]
     levels = range(1, max(depth.values()) + 1)
-    rising = [[step for step in up if depth[step.via] == level] for level in reversed(levels)]
-    falling = [[step for step in down if depth[step.target] == level] for level in levels]
+    rising = [
+        [s for s in plan.steps if depth[s.target] < depth[s.via] == level]
+        for level in reversed(levels)
+    ]
+    falling = [
+        [s for s in plan.steps if depth[s.via] < depth[s.target] == level] for level in levels
+    ]
     return rising + falling
 
 
