@@ -14,7 +14,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
@@ -25,15 +26,17 @@ import viewkeeper
 from tests.conftest import end_java
 from tests.live.judge import feed, stamps
 from tests.sql.report_project import reason_of
-from tests.sql.spark_judge import SparkJudge, compare_rows, compare_types, sum_changes
+from tests.sql.spark_judge import CHEAP, SparkJudge, compare_rows, compare_types, sum_changes
 from tests.tpch.databases import TpchDatabases
 from tests.tpch.generator import generate_tables
 from tests.tpch.queries import QUERIES, text_of_query
 from tests.tpch.refreshes import RefreshWriter
 from tests.tpch.tables import BY_RELATION, SOURCES
+from viewkeeper.engine.loop import SummingObserver, refresh_views
+from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import Report
+from viewkeeper.engine.report import Report, SilentObserver
 from viewkeeper.engine.settings.project_file import SparkSettings
 from viewkeeper.engine.spark.spark_session import start_session
 from viewkeeper.errors import DefinitionError
@@ -41,8 +44,14 @@ from viewkeeper.warehouse.rows import view_state
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tpch.md"
 BEGIN, END = "<!-- begin: made by `make tpch` -->", "<!-- end -->"
-BETWEEN = 3
-"""How many states between the first and the last are compared."""
+LEDGER = "ledger"
+"""The view that tells the ts of every transaction."""
+ALL_STATES = -1
+JUDGE = {**CHEAP, "spark.sql.autoBroadcastJoinThreshold": "100m"}
+"""The judge compiles nothing: it runs each text once for many a state."""
+PASSES_MAX = 100
+TOGETHER = 8
+"""How many states the judge computes in one query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +95,13 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class RefreshSize:
-    """How many batches there are; in each, how many orders come and go, so many together."""
+    """How many batches there are; in each, how many orders come and go, so many together. So many
+    states between the first and the last are compared."""
 
     batches: int
     orders: int
     together: int
+    between: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,48 @@ class MeasuredBatch:
     asked: int
 
 
+@dataclass(frozen=True, slots=True)
+class ViewKeeping:
+    """A project that is being maintained, as `viewkeeper run` does it, but when it is told to."""
+
+    project: Project
+    maintainer: Maintainer
+    report: Report
+
+    def load_views(self) -> float:
+        """Load everything; the seconds that it took."""
+        started = time.perf_counter()
+        refresh_views(self.maintainer, self.report)
+        seconds = time.perf_counter() - started
+        self._check_waiting()
+        return seconds
+
+    def maintain_batch(self, transactions: int) -> float:
+        """Look and maintain until so many transactions have a ts; the seconds of that."""
+        seconds = 0.0
+        for _ in range(PASSES_MAX):
+            started = time.perf_counter()
+            self.maintainer.see_commits()
+            self.maintainer.maintain_views()
+            seconds += time.perf_counter() - started
+            self._check_waiting()
+            if len(stamps(self.project, LEDGER)) == transactions:
+                return seconds
+        raise AssertionError(f"{transactions} transactions were not all seen")
+
+    def _check_waiting(self) -> None:
+        if waiting := self.maintainer.waiting_views():
+            raise AssertionError("; ".join(f"{name}: {why}" for name, why in waiting.items()))
+
+
+@contextmanager
+def open_keeper(project: Project) -> Iterator[ViewKeeping]:
+    """The project with its sources open until the end."""
+    observer = SummingObserver(SilentObserver())
+    with project.open_maintainer("run", observer) as maintainer:
+        yield ViewKeeping(project, maintainer, observer.report)
+
+
 class TpchRun:
     """The databases, the judge and what happens to them, for all queries."""
 
@@ -111,7 +164,7 @@ class TpchRun:
         self._scale = scale
         self._rng = random.Random(1)
         self._writer = RefreshWriter(databases.history, self._rng)
-        self._judge = SparkJudge(spark, {}, {})
+        self._judge = SparkJudge(spark, {}, JUDGE)
 
     def run_query(self, number: int, size: RefreshSize) -> QueryResult:
         """Load, maintain and judge one query; whatever goes wrong is in the result."""
@@ -129,11 +182,10 @@ class TpchRun:
         self._write_project(folder, name, text)
         with viewkeeper.open(folder, self._spark) as project:
             try:
-                started = time.perf_counter()
-                _check_report(project.refresh())
-                load_seconds = time.perf_counter() - started
-                measured = [self._run_batch(project, name, size) for _ in range(size.batches)]
-                result = self._judge_view(project, name, text)
+                with open_keeper(project) as keeper:
+                    load_seconds = keeper.load_views()
+                    measured = [self._run_batch(keeper, name, size) for _ in range(size.batches)]
+                result = self._judge_view(project, name, text, size.between)
             finally:
                 _detach_project(project)
         if result.verdict != "exact":
@@ -157,10 +209,8 @@ class TpchRun:
         for _ in range(2):
             started = time.perf_counter()
             query = text
-            for relation, table in BY_RELATION.items():
-                if not re.search(rf"\b{re.escape(relation)}\b", text):
-                    continue
-                columns = [name for name in table.names if re.search(rf"\b{name}\b", text)]
+            for relation, columns in columns_read(text).items():
+                table = BY_RELATION[relation]
                 frame = self._spark.createDataFrame(self._databases.read_table(relation, columns))
                 frame.createOrReplaceTempView(table.name)
                 query = re.sub(rf"\b{re.escape(relation)}\b", table.name, query)
@@ -173,44 +223,50 @@ class TpchRun:
         lines = self._databases.source_lines()
         (folder / "viewkeeper.yml").write_text(f"warehouse: ./warehouse\nsources:\n{lines}")
         (folder / "views").mkdir()
-        ledgers = {f"ledger_{source}": f"SELECT l.n FROM {source}.ledger l" for source in SOURCES}
-        for view, query in {name: text, **ledgers}.items():
+        ledger = " UNION ALL ".join(f"SELECT n FROM {source}.ledger" for source in SOURCES)
+        for view, query in {name: text, LEDGER: ledger}.items():
             sql = f"CREATE MATERIALIZED VIEW {view} AS\n{query};\n"
             (folder / "views" / f"{view}.sql").write_text(sql)
 
-    def _run_batch(self, project: Project, name: str, size: RefreshSize) -> MeasuredBatch:
+    def _run_batch(self, keeper: ViewKeeping, name: str, size: RefreshSize) -> MeasuredBatch:
         for changes in self._writer.next_batch(size.orders, size.together):
             self._databases.commit_changes(changes)
-        started = time.perf_counter()
-        report = project.refresh()
-        seconds = time.perf_counter() - started
-        _check_report(report)
-        views = gather_status(project.settings, time.time()).views
+        before = keeper.report.lookups.total()
+        seconds = keeper.maintain_batch(self._databases.history.transactions)
+        lookups = keeper.report.lookups.total() - before
+        views = gather_status(keeper.project.settings, time.time()).views
         (asked,) = [view.asked_rows for view in views if view.name == name]
-        return MeasuredBatch(seconds, report.lookups.total(), asked or 0)
+        return MeasuredBatch(seconds, lookups, asked or 0)
 
-    def _judge_view(self, project: Project, name: str, text: str) -> QueryResult:
-        """Compare some states with Spark on the text over the tables as of then."""
-        head, numbers = project.view(name).head, _numbers_of(project)
-        self._judge.show_relations(self._databases.history.as_tables(numbers, head.created_ts), {})
+    def _judge_view(self, project: Project, name: str, text: str, most: int) -> QueryResult:
+        """Compare states with Spark on the text over the tables as of then."""
+        head, numbers = project.view(name).head, stamps(project, LEDGER)
+        tables = self._databases.history.as_tables(numbers, head.created_ts, columns_read(text))
+        self._judge.show_relations(tables, {})
         found = feed(project, name)
         between = sorted(ts for ts in {*numbers.values()} if head.created_ts < ts < head.ts)
-        some = self._rng.sample(between, min(BETWEEN, len(between)))
+        every = most == ALL_STATES or most >= len(between)
+        some = between if every else self._rng.sample(between, most)
         moments = sorted({head.created_ts, *some, head.ts})
         states = sum_changes(found, moments)
-        for ts in moments:
-            wanted, types = self._judge.states_of(text, [ts])
-            wrong = compare_types(project.view(name).arrow().schema, types)
-            wrong = wrong or compare_rows(states[ts], wanted[ts])
-            if wrong:
-                return QueryResult(0, f"WRONG as of ts {ts} of {moments}: {wrong}")
+        schema = project.view(name).arrow().schema
+        for first in range(0, len(moments), TOGETHER):
+            wanted, types = self._judge.states_of(text, moments[first : first + TOGETHER])
+            for ts, state in wanted.items():
+                wrong = compare_types(schema, types) or compare_rows(states[ts], state)
+                if wrong:
+                    return QueryResult(0, f"WRONG as of ts {ts} of {moments}: {wrong}")
         rows = len(states[moments[-1]])
         return QueryResult(0, "exact", len(moments), rows, _rows_besides(project, name))
 
 
-def _numbers_of(project: Project) -> dict[int, int]:
-    """The ts of every transaction, by number."""
-    return {n: ts for source in SOURCES for n, ts in stamps(project, f"ledger_{source}").items()}
+def columns_read(text: str) -> dict[str, list[str]]:
+    """The tables that a query names, each with the columns of it that the query names."""
+    return {
+        relation: [name for name in table.names if re.search(rf"\b{name}\b", text)]
+        for relation, table in BY_RELATION.items()
+        if re.search(rf"\b{re.escape(relation)}\b", text)
+    }
 
 
 def _rows_besides(project: Project, name: str) -> int:
@@ -219,11 +275,6 @@ def _rows_besides(project: Project, name: str) -> int:
     root = project.settings.warehouse
     inner = [views[each] for each in views if each.startswith(f"{name}#")]
     return sum(view_state.read_stored(root, view).num_rows for view in inner)
-
-
-def _check_report(report: Report) -> None:
-    if report.waiting:
-        raise AssertionError("; ".join(f"{name}: {why}" for name, why in report.waiting.items()))
 
 
 def _detach_project(project: Project) -> None:
@@ -257,10 +308,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batches", type=int, default=3)
     parser.add_argument("--orders", type=int, default=5, help="that come, and that go, in a batch")
     parser.add_argument("--together", type=int, default=1, help="so many in one transaction")
+    parser.add_argument(
+        "--between", type=int, default=ALL_STATES, help="compared states between first and last"
+    )
     parser.add_argument("--no-page", action="store_true", help="leave docs/tpch.md as it is")
     options = parser.parse_args(arguments)
     chosen = [int(number) for number in options.queries.split(",")]
-    size = RefreshSize(options.batches, options.orders, options.together)
+    size = RefreshSize(options.batches, options.orders, options.together, options.between)
     with tempfile.TemporaryDirectory(prefix="viewkeeper-tpch-") as folder:
         databases = TpchDatabases(Path(folder), generate_tables(options.scale))
         spark = start_session(SparkSettings(master="local[2]"), Path(folder, "spark"))
