@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands_page import commands_page
 from tests.cli.conftest import call
 from viewkeeper.cli.main import COMMANDS
-from viewkeeper.cli.reference import commands_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 # Written by others, and present in a complete checkout only.
@@ -32,7 +32,7 @@ except SystemExit as end:
 
 
 def test_the_reference_is_current() -> None:
-    message = "run: python -m viewkeeper.cli.reference > docs/commands.md"
+    message = "run: python -m tests.cli.commands_page > docs/commands.md"
     assert PAGE.read_text(encoding="utf-8") == commands_page(), message
 
 

@@ -62,17 +62,11 @@ class MemorySource:
         assert names.keys() >= set(key), f"{key} are not among the columns of {handle}"
         return TableDescription(CurrentNames(handle, names), fields, key=key)
 
-    def follow_tables(self, tables: Mapping[str, Sequence[str]]) -> int:
-        return len(self._log)
-
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         return tuple(
             Boundary(position, 0.0, sum(len(rows) for rows in delta.values()))
             for position, delta in self._log[after:]
         )
-
-    def has_passed(self, position: int) -> bool:
-        return position <= len(self._log)
 
     def read_changes(
         self, tables: Mapping[str, Sequence[str]], after: int, until: int

@@ -64,18 +64,6 @@ _KIND = "_change_type"
 _SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaLakeOpener:
-    """Opens a snapshot of a table, here or in a task."""
-
-    settings: SourceSettings
-    book: Book
-    history: ShapeHistory[TableShape] | None
-
-    def __call__(self) -> DeltaLakeSnapshot:
-        return DeltaLakeSnapshot(table_folder_of(self.settings), self.book, self.history)
-
-
 def table_folder_of(settings: SourceSettings) -> log.TableFolder:
     outside = settings.is_switched_on("allow_outside")
     return log.TableFolder(settings.name, settings.read_path(), outside)

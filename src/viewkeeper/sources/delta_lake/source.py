@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from viewkeeper.errors import SchemaError, reload_hint, suggest_nearest
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.doctor import diagnose_table, health_of
 from viewkeeper.sources.delta_lake.followed_versions import FollowedVersions
-from viewkeeper.sources.delta_lake.snapshot import ChangeReader, DeltaLakeOpener, table_folder_of
+from viewkeeper.sources.delta_lake.snapshot import ChangeReader, DeltaLakeSnapshot, table_folder_of
 from viewkeeper.sources.delta_lake.state import DeltaState, write_state
 from viewkeeper.sources.delta_lake.table_version import (
     gone_version_error,
@@ -242,7 +243,8 @@ class DeltaLakeSource:
         """Every snapshot reads version `after`; nobody needs to keep anything open."""
         state = self._versions.read_state()
         history = None if state is None else state.history
-        yield DeltaLakeOpener(self._settings, self._names.copy_book(), history)
+        folder, book = table_folder_of(self._settings), self._names.copy_book()
+        yield partial(DeltaLakeSnapshot, folder, book, history)
 
     def acknowledge_position(self, position: int) -> None:
         """Nothing is kept for us, so nothing can be let go."""

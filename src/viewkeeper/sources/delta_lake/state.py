@@ -7,8 +7,8 @@ the source.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape, history_of
 from viewkeeper.sources.state_files import read_state_file, write_state_file
@@ -37,11 +37,7 @@ class DeltaState:
 
 
 def read_state(home: Path) -> DeltaState | None:
-    return read_state_file(home / FILE, "state", _decode_state)
-
-
-def _decode_state(body: Any) -> DeltaState:
-    return read_typed(DeltaState, body)
+    return read_state_file(home / FILE, "state", partial(read_typed, DeltaState))
 
 
 def write_state(home: Path, state: DeltaState) -> None:

@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,8 @@ class StateFolder:
         self._copies: dict[str, str] | None = None
 
     def read_followed(self) -> dict[str, list[str]]:
-        return read_state_file(self.home / "followed.json", "followed", _decode_followed) or {}
+        read = partial(read_typed, dict[str, list[str]])
+        return read_state_file(self.home / "followed.json", "followed", read) or {}
 
     def write_followed(self, tables: Mapping[str, list[str]]) -> None:
         write_state_file(self.home / "followed.json", "followed", dict(tables))
@@ -173,7 +175,7 @@ class StateFolder:
         """An accepted state; a GapError if it is not there any more."""
         try:
             stored = read_state_file(
-                self.home / "states" / f"{number}.json", "state", _decode_state
+                self.home / "states" / f"{number}.json", "state", partial(read_typed, AcceptedState)
             )
         except SourceError as error:
             raise self.gap_error(number, f"it was damaged: {error.detail}") from error
@@ -323,14 +325,6 @@ def _files_named(path: Path) -> Iterator[Path]:
         pattern = re.compile(rf"{re.escape(path.stem)}(-[0-9a-f]{{36}})?\.parquet")
         found = (each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
         yield from sorted(found)
-
-
-def _decode_followed(body: Any) -> dict[str, list[str]]:
-    return read_typed(dict[str, list[str]], body)
-
-
-def _decode_state(body: Any) -> AcceptedState:
-    return read_typed(AcceptedState, body)
 
 
 def _decode_lease(body: Any) -> dict[str, Any]:

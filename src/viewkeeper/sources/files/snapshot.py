@@ -118,24 +118,12 @@ def resolve_state_columns(
     return StateColumns(name, question.types_over(steps, states[0].number, known))
 
 
-@dataclass(frozen=True, slots=True)
-class FilesOpener:
-    """Opens a snapshot of the kept states, here or in a task."""
-
-    source: str
-    home: str
-    book: Book
-
-    def __call__(self) -> FilesSnapshot:
-        return FilesSnapshot(self.source, StateFolder(self.source, Path(self.home)), self.book)
-
-
 class FilesSnapshot:
     """Reads the states that are kept; used by one task."""
 
-    def __init__(self, source: str, kept: StateFolder, book: Book) -> None:
+    def __init__(self, source: str, home: str, book: Book) -> None:
         self._source = source
-        self._kept = kept
+        self._kept = StateFolder(source, Path(home))
         self._book = book
 
     def answer_lookup(self, lookup: Lookup, after: int) -> Answer:

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ from viewkeeper.sources.files.file_parser import FileParser
 from viewkeeper.sources.files.parquet import ParquetInput, read_rows
 from viewkeeper.sources.files.settings import FolderSettings, read_folder_settings
 from viewkeeper.sources.files.snapshot import (
-    FilesOpener,
+    FilesSnapshot,
     is_followed_table,
     resolve_state_columns,
     shape_of_table,
@@ -290,7 +291,8 @@ class FilesSource:
     @contextmanager
     def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
         """Every snapshot reads the kept state `after`."""
-        yield FilesOpener(self.name, str(self._kept.home.absolute()), self._names.copy_book())
+        home = str(self._kept.home.absolute())
+        yield partial(FilesSnapshot, self.name, home, self._names.copy_book())
 
     def acknowledge_position(self, position: int) -> None:
         """Remove the states before a position, and the copies and changes that only they need."""

@@ -41,10 +41,11 @@ from viewkeeper.updates.source_protocol import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceParts:
-    """The parts of one source, of one way of capture."""
+@dataclass(slots=True)
+class PostgresSource:
+    """One PostgreSQL database, followed by one project, by the parts of one way of capture."""
 
+    name: str
     describer: PostgresDescriber
     log: SourceStream | TriggerCapture
     follower: SlotFollower | TriggerFollower
@@ -52,72 +53,62 @@ class SourceParts:
     reader: SpoolReader | TriggerLogReader
     doctor: SlotDoctor | TriggerDoctor
 
-
-class PostgresSource:
-    """One PostgreSQL database, followed by one project."""
-
-    def __init__(self, parts: SourceParts) -> None:
-        self.name = parts.describer.source
-        self._parts = parts
-
     def describe_source(self) -> str:
-        return self._parts.log.describe_source()
+        return self.log.describe_source()
 
     def handle_of(self, name: str) -> str:
-        return self._parts.describer.handle_of(name)
+        return self.describer.handle_of(name)
 
     def describe_table(self, handle: str) -> TableDescription:
-        return self._parts.describer.describe_table(handle)
+        return self.describer.describe_table(handle)
 
     def follow_tables(self, tables: Tables) -> int:
-        return self._parts.follower.follow_tables(tables)
+        return self.follower.follow_tables(tables)
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
-        return self._parts.look.look_for_transactions(after)
+        return self.look.look_for_transactions(after)
 
     def has_passed(self, position: int) -> bool:
-        return self._parts.look.has_passed(position)
+        return self.look.has_passed(position)
 
     def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        return self._parts.reader.read_changes(tables, after, until)
+        return self.reader.read_changes(tables, after, until)
 
     def prepare_snapshots(self, after: int, tables: Tables) -> AbstractContextManager[Opener]:
-        return self._parts.reader.prepare_snapshots(after, tables)
+        return self.reader.prepare_snapshots(after, tables)
 
     def acknowledge_position(self, position: int) -> None:
-        self._parts.log.acknowledge_position(position)
+        self.log.acknowledge_position(position)
 
     def begin_hold(self, name: str, seconds: float) -> None:
-        self._parts.log.begin_hold(name, seconds)
+        self.log.begin_hold(name, seconds)
 
     def end_hold(self, name: str) -> None:
-        self._parts.log.end_hold(name)
+        self.log.end_hold(name)
 
     def read_health(self, positions: Iterable[int]) -> Health:
-        return self._parts.doctor.read_health(positions)
+        return self.doctor.read_health(positions)
 
     def diagnose_source(self, tables: Tables) -> list[Finding]:
-        return self._parts.doctor.diagnose_source(tables)
+        return self.doctor.diagnose_source(tables)
 
     def detach_source(self, force: bool = False) -> DetachResult:
-        return self._parts.follower.detach_source(force)
+        return self.follower.detach_source(force)
 
     def close(self) -> None:
-        self._parts.log.close()
+        self.log.close()
 
 
 def open_source(settings: SourceSettings, reader: str) -> Source:
     """The source that the settings describe; nothing is connected yet."""
     is_triggered = settings.read_text("capture", "decoding") == "triggers"
-    make_parts = _trigger_parts if is_triggered else _decoding_parts
-    return PostgresSource(
-        make_parts(PostgresServer(settings), Path(settings.home or settings.folder), reader)
-    )
+    open_database = _open_triggers if is_triggered else _open_decoding
+    return open_database(PostgresServer(settings), Path(settings.home or settings.folder), reader)
 
 
-def _decoding_parts(server: PostgresServer, home: Path, reader: str) -> SourceParts:
+def _open_decoding(server: PostgresServer, home: Path, reader: str) -> PostgresSource:
     capture = SlotCapture(server, slot_names(server.settings, reader), home)
     connections = PostgresConnections(server, capture.close_stream)
     describer = PostgresDescriber(connections, home, is_streamed=True)
@@ -127,10 +118,11 @@ def _decoding_parts(server: PostgresServer, home: Path, reader: str) -> SourcePa
     follower = SlotFollower(stream, describer, look)
     spool_reader = SpoolReader(stream, describer, questions)
     doctor = SlotDoctor(describer, follower)
-    return SourceParts(describer, stream, follower, look, spool_reader, doctor)
+    parts = (describer, stream, follower, look, spool_reader, doctor)
+    return PostgresSource(describer.source, *parts)
 
 
-def _trigger_parts(server: PostgresServer, home: Path, reader: str) -> SourceParts:
+def _open_triggers(server: PostgresServer, home: Path, reader: str) -> PostgresSource:
     describer = PostgresDescriber(PostgresConnections(server), home, is_streamed=False)
     questions = PostgresQuestions(describer)
     capture = TriggerCapture(describer, reader)
@@ -138,4 +130,5 @@ def _trigger_parts(server: PostgresServer, home: Path, reader: str) -> SourcePar
     look = TriggerLook(capture, describer)
     log_reader = TriggerLogReader(capture, describer, questions)
     doctor = TriggerDoctor(capture, describer)
-    return SourceParts(describer, capture, follower, look, log_reader, doctor)
+    parts = (describer, capture, follower, look, log_reader, doctor)
+    return PostgresSource(describer.source, *parts)

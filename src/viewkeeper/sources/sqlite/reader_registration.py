@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from viewkeeper.errors import GapError, reload_hint
@@ -244,7 +245,7 @@ class LogMemory:
     def _read_known(self) -> KnownLog | None:
         if not self._is_read:
             assert self._file is not None, "without a file everything is in memory"
-            self._known = read_state_file(self._file, "log", _decode_known)
+            self._known = read_state_file(self._file, "log", partial(read_typed, KnownLog))
             self._is_read = True
         return self._known
 
@@ -253,10 +254,6 @@ class LogMemory:
             if self._file is not None:
                 write_state_file(self._file, "log", asdict(known), durable=durable)
             self._known = known
-
-
-def _decode_known(found: Mapping[str, object]) -> KnownLog:
-    return read_typed(KnownLog, found)
 
 
 def _is_same(connection: sqlite3.Connection, known: KnownLog) -> bool:

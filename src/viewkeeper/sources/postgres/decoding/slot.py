@@ -30,6 +30,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -352,11 +353,8 @@ def write_state(home: Path, state: PostgresState, durable: bool) -> None:
 
 def read_steps(home: Path) -> list[list[dict[str, Any]]]:
     """The steps that were remembered, per table."""
-    return read_state_file(home / SHAPES, "shapes", _decode_steps) or []
-
-
-def _decode_steps(stored: Any) -> list[list[dict[str, Any]]]:
-    return read_typed(list[list[dict[str, Any]]], stored)
+    read = partial(read_typed, list[list[dict[str, Any]]])
+    return read_state_file(home / SHAPES, "shapes", read) or []
 
 
 def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:

@@ -1,6 +1,6 @@
 """The reference of all commands, written from their own help: `docs/commands.md`.
 
-    python -m viewkeeper.cli.reference > docs/commands.md
+    python -m tests.cli.commands_page > docs/commands.md
 
 A test compares the file with what this prints, so no command and no option is undocumented.
 """
@@ -14,7 +14,7 @@ from viewkeeper.cli.main import COMMANDS, cli
 HEADING = """\
 # Commands
 
-Written by `python -m viewkeeper.cli.reference > docs/commands.md`; a test keeps it current.
+Written by `python -m tests.cli.commands_page > docs/commands.md`; a test keeps it current.
 """
 WIDTH = 90
 
