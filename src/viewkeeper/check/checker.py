@@ -144,8 +144,6 @@ class _Examination:
         wanted = all_of(self._answers[need] for need in predicates_of(self._at_least))
         return wanted is not CheckAnswer.UNKNOWN
 
-    # -- decisions ---------------------------------------------------------------------------------
-
     def _decide_convergent(self) -> None:
         if self._numbers[-1] != self._views.number_at(self._schedule.final):
             self._note_no(Predicate.CONVERGENT, Predicate.COMPLETE)
@@ -222,8 +220,6 @@ class _Examination:
         for index, (_, group) in enumerate(groupby(self._numbers)):
             chain += [points[index] for _ in group]
         return tuple(chain)
-
-    # -- what follows ------------------------------------------------------------------------------
 
     def _note_yes(self, *predicates: Predicate) -> None:
         for predicate in predicates:

@@ -70,8 +70,6 @@ class _Explainer:
             text = f"Whether the history is {list_words(unknown)} is unknown: "
             yield HistoryExplanation("limit", text + "the search reached its limit of vectors.")
 
-    # -- convergent --------------------------------------------------------------------------------
-
     def _explain_convergence(self) -> str:
         final = self._views.number_at(self._schedule.final)
         last = len(self._numbers) - 1
@@ -92,8 +90,6 @@ class _Explainer:
 
     def _difference_from(self, state: int, number: int) -> str:
         return difference_text(self._views.bag_of(self._numbers[state]), self._views.bag_of(number))
-
-    # -- legal -------------------------------------------------------------------------------------
 
     def _explain_legality(self) -> Iterator[str]:
         unmatched = self._found.unmatched
@@ -118,8 +114,6 @@ class _Explainer:
             self._views.values_at.items(),
             key=lambda item: (count_differences(shown, self._views.bag_of(item[0])), sum(item[1])),
         )
-
-    # -- ordered -----------------------------------------------------------------------------------
 
     def _explain_order(self) -> str:
         search = self._found.order
@@ -204,8 +198,6 @@ class _Explainer:
             f"{rows_text(self._views.bag_of(self._numbers[failing]))}."
         )
 
-    # -- complete ----------------------------------------------------------------------------------
-
     def _explain_skipped(self) -> str:
         search = self._found.steps
         assert search is not None, "only a search finds that a state is missing"
@@ -247,8 +239,6 @@ class _Explainer:
         return (
             f"{unit}, which gives {rows_text(self._views.bag_of(self._views.number_at(further)))}"
         )
-
-    # -- claims ------------------------------------------------------------------------------------
 
     def _explain_claims(self) -> Iterator[str]:
         faults = self._verdict.claim_faults

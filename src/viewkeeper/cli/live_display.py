@@ -95,8 +95,6 @@ class LiveDisplay:
         """A line that stays, above the display."""
         self.console.print(Text(line), soft_wrap=True)
 
-    # -- what the maintaining thread tells ------------------------------------------------------
-
     def on_load_progress(self, view: str, stage: str) -> None:
         same = self._stage.text.startswith(f"{view}: ")
         began = self._stage.began if same else time.monotonic()
@@ -117,8 +115,6 @@ class LiveDisplay:
 
     def on_trouble(self, error: ViewkeeperError) -> None:
         self._lines.on_trouble(error)
-
-    # -- what the screen shows ------------------------------------------------------------------
 
     def render_display(self) -> RenderableType:
         """The whole display; called by its own thread, four times a second."""

@@ -88,7 +88,6 @@ class LogLines:
 
 
 def batch_line(tally: BatchTally) -> str:
-    """Batches in one line."""
     where = f", {tally.on_spark} on Spark" if tally.on_spark else ""
     return (
         f"{amount_text(tally.batches, 'batch', 'batches')}{where}: "

@@ -138,8 +138,6 @@ class DemoWorld(ABC):
         given = (f"--{key}={value}" for key, value in options.items())
         return [sys.executable, "-P", "-m", module, name, *given]
 
-    # -- for the judge -------------------------------------------------------------------------
-
     def initial_file(self, database: str) -> Path:
         """A database before the first change, as a SQLite file."""
         return self.folder / "evidence" / f"{database}.db"
@@ -168,7 +166,6 @@ class DemoWorld(ABC):
         return self.folder / "evidence" / "stop"
 
     def judged_databases(self) -> dict[str, JudgedDatabase]:
-        """What the judge is given of each database."""
         return {
             name: JudgedDatabase(self.initial_file(name), self.final_file(name), tuple(journals))
             for name, journals in self.journal_paths().items()

@@ -85,8 +85,6 @@ class DemoMeter:
         self.samples: deque[MeterSample] = deque([MeterSample(clock)], maxlen=1000)
         self.started = clock
 
-    # -- told by the maintainer ----------------------------------------------------------------
-
     def on_load_progress(self, view: str, stage: str) -> None:
         self.reached = view
         self.phase = f"loading {view}: {stage}"
@@ -109,8 +107,6 @@ class DemoMeter:
 
     def on_trouble(self, error: ViewkeeperError) -> None:
         self.troubles.append(str(error))
-
-    # -- sampled -------------------------------------------------------------------------------
 
     def take_sample(self, project: Project) -> None:
         views = project.newest_head().views

@@ -320,9 +320,6 @@ def require_servers() -> None:
         ) from error
 
 
-# -- what there is at the start ----------------------------------------------------------------
-
-
 def fill_postgres(target: str, sizes: DemoSizes, random: Random) -> None:
     with closing(open_postgres(target.replace("/shop", "/postgres"))) as connection:
         connection.autocommit = True

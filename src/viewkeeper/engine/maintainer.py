@@ -197,8 +197,6 @@ class Maintainer:
         """How long the last batch took."""
         return self._plans.batch_seconds
 
-    # -- start ---------------------------------------------------------------------------------
-
     def start_run(
         self,
         full_refresh: Sequence[str] = (),
@@ -240,8 +238,6 @@ class Maintainer:
         write_first_versions(self.store, self._catalogue)
         self._plans.clear_archive()
 
-    # -- looking -------------------------------------------------------------------------------
-
     def see_commits(self, seconds: float = PATIENCE_SECONDS) -> None:
         """See what the sources have committed since the last look, as far as they tell in time."""
         self._choices.bind_views()
@@ -250,8 +246,6 @@ class Maintainer:
             if not self._anchors.record_gap(name, error):
                 self._troubles.stop_source(name, error)
         self._loads.fail_refused()
-
-    # -- maintaining ---------------------------------------------------------------------------
 
     def has_views_behind(self, ts: int | None = None) -> bool:
         """Whether some view could advance or be loaded now; or has not come to a ts."""
@@ -383,8 +377,6 @@ class Maintainer:
             return self._recomputed.advance_to(name, target, entries)
         anchored = self._anchors.anchor_if_needed(name)
         return None if anchored else self._adapting.meet_schema_changes(name, newest)
-
-    # -- views ---------------------------------------------------------------------------------
 
     def _begin_load(self) -> None:
         """Begin to load the next view that is new or to be redefined, as of the newest ts."""

@@ -60,9 +60,7 @@ class Project:
         self.catalogue = catalogue
         self.spark = SparkHandle(settings.spark, spark)
         catalogue.use_compiler(self._compile_report)
-        catalogue.use_refresh(settings.refresh.mode_of)
-
-    # -- maintaining ---------------------------------------------------------------------------
+        catalogue.use_refresh(settings.refresh.word_of)
 
     def refresh(
         self,
@@ -117,8 +115,6 @@ class Project:
         reader = WarehouseReader(self.settings.warehouse.absolute(), self.newest_head())
         publish_views(reader, self.spark, names or tuple(reader.head.shown_views), told)
 
-    # -- reading -------------------------------------------------------------------------------
-
     def view(self, name: str) -> View:
         """A view of this project."""
         self.catalogue.check_name(name)
@@ -169,8 +165,6 @@ class Project:
         finally:
             connections.close()
 
-    # -- plumbing ------------------------------------------------------------------------------
-
     def _compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
         from viewkeeper.engine.compile.query_compiler import compile_query
         from viewkeeper.engine.compile.query_table import QueryTable
@@ -180,7 +174,7 @@ class Project:
             QueryTable(Relation(each.source, each.table), each.fields, each.unique_keys)
             for each in tables
         ]
-        mode = self.settings.refresh.mode_of(name)
+        mode = self.settings.refresh.word_of(name)
         if mode == "full":
             return describe_recomputed(self.spark.get_session(), text, named, "refresh: full")
         try:

@@ -35,8 +35,6 @@ from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.updates.view_actions import ViewAction
 
-# -- events ----------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
@@ -54,8 +52,6 @@ class Answered:
 
 
 Event = Delivered | Answered
-
-# -- actions ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,8 +112,6 @@ class AcknowledgeAction:
 
 
 Action = AskAction | StampAction | CommitAction | AcknowledgeAction
-
-# -- machines --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

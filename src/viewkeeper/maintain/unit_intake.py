@@ -151,8 +151,6 @@ class UnitIntake:
         for transaction in resume.again:
             self.backlog.add_transaction(transaction, committed=True)
 
-    # -- in ----------------------------------------------------------------------------------------
-
     def take_delivery(self, event: Delivered) -> None:
         """Take in a report; the units that it completes wait now."""
         arrived = event.transactions
@@ -183,8 +181,6 @@ class UnitIntake:
         self.waiting = deque(rest)
         self._stamps = []
 
-    # -- taking ------------------------------------------------------------------------------------
-
     @property
     def can_take(self) -> bool:
         """Whether there is something to take."""
@@ -208,8 +204,6 @@ class UnitIntake:
         self._taken[ts] = unit
         return TakenUnit(ts, unit, StampAction(ts, tuple((t.source, t.position) for t in unit)))
 
-    # -- asking ------------------------------------------------------------------------------------
-
     def note_asks(self, asks: Iterable[AskAction]) -> list[Action]:
         """The asks themselves, noted: until they are answered, their cuts may be old."""
         noted = list(asks)
@@ -220,8 +214,6 @@ class UnitIntake:
     def note_answer(self, event: Answered) -> None:
         """Note what an answer says about cuts to come."""
         self.backlog.note_answered(event.number, event.answers[0].cut)
-
-    # -- out ---------------------------------------------------------------------------------------
 
     def commit_units(self, stamps: Iterable[int], changes: Iterable[ViewAction]) -> list[Action]:
         """The commit of these ts, and what can be acknowledged after it."""

@@ -190,7 +190,6 @@ class Partition:
         object.__setattr__(self, "_of", found)
 
     def group_of(self, view: str) -> ViewGroup:
-        """The group of a view."""
         if view not in self._of:
             known = self.graph.views
             raise ProjectError(f'there is no view "{view}"', hint=_suggest_views(view, known))

@@ -87,7 +87,6 @@ def lay_out(found: Partition) -> PartitionLayout:
 
 
 def edge_places(graph: ViewGraph, group: ViewGroup, parent: str, child: str) -> Iterator[Place]:
-    """The places of an edge, from its parent to its child."""
     first, last = graph.levels[parent], graph.levels[child]
     inside = parent in group.views or parent in group.internal
     yield parent, first

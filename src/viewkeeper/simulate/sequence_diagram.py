@@ -196,8 +196,6 @@ class _Diagram:
         self._draw_legend(bottom + 34)
         return self._draw.render_page(self._wide, bottom + 64, STYLE, title)
 
-    # -- parts -------------------------------------------------------------------------------------
-
     def _draw_crashes(self) -> None:
         for index, entry in enumerate(self._entries):
             if entry.what == "crash":

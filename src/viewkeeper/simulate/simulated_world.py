@@ -197,8 +197,6 @@ class SimulatedWorld:
         self.committed: list[str] = []
         self._begin_life(())
 
-    # -- the run -----------------------------------------------------------------------------------
-
     def _begin_life(self, again: tuple[Transaction, ...]) -> None:
         resume = self.store.resume_point(again)
         positions = {name: resume.positions[name] for name in self.sources}
@@ -277,8 +275,6 @@ class SimulatedWorld:
             tuple(states),
         )
 
-    # -- sources -----------------------------------------------------------------------------------
-
     def _transaction_named(self, name: str) -> Any:
         return next(t for t in self.scenario.transactions if t.name == name)
 
@@ -305,8 +301,6 @@ class SimulatedWorld:
         answers = self.sources[source].evaluate_ask(ask)
         self.trace.note_evaluation(ask, answers)
         self.life.channels.send_message(source, "answers", ReplyMessage(ask, answers))
-
-    # -- the warehouse -----------------------------------------------------------------------------
 
     def _deliver_message(self, message: ReportMessage | ReplyMessage) -> None:
         if isinstance(message, ReportMessage):

@@ -117,7 +117,6 @@ def end_lease(root: Path, child: str) -> bool:
 
 
 def lease_of(root: Path, child: str) -> Lease | None:
-    """The lease that a child has."""
     try:
         return _read_lease(lease_file_of(root, child))
     except FileNotFoundError:

@@ -143,8 +143,6 @@ class ParentProject:
             hint=f"mend it there: {hint or 'look at the disk'}",
         )
 
-    # -- what is behind it ---------------------------------------------------------------------
-
     def parent_of(self, source: str) -> ParentProject | None:
         """The warehouse behind one of this project's sources; None for a database."""
         facts = self._source_settings(source)

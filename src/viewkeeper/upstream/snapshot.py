@@ -140,8 +140,6 @@ class ViewReader:
             hint="nothing to do: it is waited for",
         )
 
-    # -- rows ----------------------------------------------------------------------------------
-
     def lookup_rows(self, lookup: Lookup, at: int) -> pa.Table:
         """The rows that a lookup asks for, as of a ts."""
 

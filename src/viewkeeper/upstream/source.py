@@ -71,8 +71,6 @@ class WarehouseSource:
     def describe_source(self) -> str:
         return f"the views of the project in {self.parent.folder}"
 
-    # -- shapes --------------------------------------------------------------------------------
-
     def handle_of(self, name: str) -> str:
         with self._lock:
             return self._tables.handle_of(name)
@@ -80,8 +78,6 @@ class WarehouseSource:
     def describe_table(self, handle: str) -> TableDescription:
         with self._lock:
             return self._tables.describe_table(handle)
-
-    # -- following -----------------------------------------------------------------------------
 
     def follow_tables(self, tables: Tables) -> int:
         """Have the parent keep its past for us from now on; the ts that these views have reached.
@@ -137,8 +133,6 @@ class WarehouseSource:
         with self._lock:
             return self._views.make_reader()
 
-    # -- what is kept --------------------------------------------------------------------------
-
     def acknowledge_position(self, position: int) -> None:
         with self._lock:
             self._leases.move_lease(position)
@@ -152,8 +146,6 @@ class WarehouseSource:
 
     def end_hold(self, name: str) -> None:
         self._leases.end_hold(name)
-
-    # -- looking after it ----------------------------------------------------------------------
 
     def read_health(self, positions: Iterable[int]) -> Health:
         with self._lock:

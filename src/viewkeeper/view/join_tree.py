@@ -123,7 +123,6 @@ class JoinTree:
 
 
 def join_tree_of(view: ViewDefinition) -> JoinTree:
-    """The join tree of a view."""
     matches = {p.index: _match_of(view, p, p.keyed) for p in view.places if p.keyed is not None}
     usable = _usable_equalities(e for e in view.equalities if not _reads_padding(e, matches))
     neighbours = _neighbours_of(usable)

@@ -116,7 +116,6 @@ def _walk_tree(tree: JoinTree, origin: int, at: int, came_from: int | None) -> l
 
 
 def sweep_plan_of(view: ViewDefinition) -> SweepPlan:
-    """The plan of a view."""
     tree = join_tree_of(view)
     everywhere = frozenset(range(len(view.places)))
     up = [

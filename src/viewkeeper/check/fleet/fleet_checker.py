@@ -276,8 +276,6 @@ class _FleetExamination:
             if self._values.value_over(view, final) != self._values.number_of(rows):
                 yield FleetFault(FleetFaultKind.LAST, view, at, bases)
 
-    # -- pairs -------------------------------------------------------------------------------------
-
     def check_pairs(self) -> Iterator[FleetFault]:
         """View consistency: the states of two views after one id."""
         after: dict[tuple[str, str], list[tuple[str, int]]] = {}

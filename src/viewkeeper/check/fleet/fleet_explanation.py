@@ -65,8 +65,6 @@ class _FleetExplainer:
                     "vectors."
                 )
 
-    # -- kinds -------------------------------------------------------------------------------------
-
     def _explain_base(self, fault: FleetFault) -> str:
         shown = rows_text(self._rows_of(fault.view, fault.state))
         split = self._find_split(fault)
@@ -131,8 +129,6 @@ class _FleetExplainer:
             f"it {wrong}."
         )
 
-    # -- which base --------------------------------------------------------------------------------
-
     def _find_split(self, fault: FleetFault) -> Split | None:
         """Vectors of the parents, one for each, that together give the rows."""
         shown = self._values.number_of(self._rows_of(fault.view, fault.state))
@@ -180,8 +176,6 @@ class _FleetExplainer:
             for base, at in zip(self._history.bases_of(parent), vector, strict=True):
                 seen.setdefault(base, set()).add(at)
         return sorted(base for base, ats in seen.items() if len(ats) > 1)
-
-    # -- names -------------------------------------------------------------------------------------
 
     def _rows_of(self, view: Relation, state: int) -> Mapping[tuple[object, ...], int]:
         return self._history.member_by_name[view.source].states[state].rows[view.table]

@@ -357,9 +357,6 @@ def read_history(text: str, path: str | None = None) -> RecordedHistory:
     )
 
 
-# -- reading ---------------------------------------------------------------------------------------
-
-
 def _read_relation(name: str, at: JsonPlace) -> Relation:
     source, dot, table = name.partition(".")
     if not (source and dot and table):
@@ -496,9 +493,6 @@ def _read_state(at: JsonPlace, kinds: list[HistoryValueType]) -> ShownState:
         found["quiet"].read_boolean() if "quiet" in found else False,
         found["label"].read_string() if "label" in found else "",
     )
-
-
-# -- writing ---------------------------------------------------------------------------------------
 
 
 def write_history(history: RecordedHistory) -> str:

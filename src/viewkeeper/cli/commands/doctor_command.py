@@ -48,7 +48,7 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
     settings = invocation.read_settings()
     head = read_head(settings.warehouse)
     catalogue = read_views(settings.folder, frozenset(settings.sources), head)
-    catalogue.use_refresh(settings.refresh.mode_of)
+    catalogue.use_refresh(settings.refresh.word_of)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
         found = examine_project(

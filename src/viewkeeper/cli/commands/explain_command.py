@@ -94,7 +94,7 @@ def _explain_view(invocation: Invocation, view: str) -> ViewExplanation:
     settings = invocation.read_settings()
     head = read_head(settings.warehouse)
     catalogue = read_views(settings.folder, frozenset(settings.sources), head)
-    catalogue.use_refresh(settings.refresh.mode_of)
+    catalogue.use_refresh(settings.refresh.word_of)
     catalogue.check_name(view)
     if catalogue.needs_compiler(view):
         print_note("starting Spark, which says what this report means ...")

@@ -194,9 +194,6 @@ def judge_claim(
     return JudgeVerdict(claim.until - claim.since + 1, len(noted), changes, findings)
 
 
-# -- the ledgers -------------------------------------------------------------------------------
-
-
 def judge_ledgers(journals: Journals, claim: JudgedClaim) -> JudgeFinding:
     """Whether every transaction has exactly one ts, in the order of the commits."""
     wrong = [
@@ -229,9 +226,6 @@ def _ledger_problems(
     for (n, ts, _), (later, later_ts, _) in pairwise(lines):
         if later_ts < ts:
             yield f"{name} committed {n} before {later}, but they have ts {ts} and {later_ts}"
-
-
-# -- the evidence, and the final state ---------------------------------------------------------
 
 
 def judge_evidence(

@@ -81,9 +81,6 @@ def dialect_of(handle: str, is_row: str) -> SqlDialect:
     )
 
 
-# -- the customers, in MariaDB -----------------------------------------------------------------
-
-
 def rename_household(tx: SqlTransaction) -> None:
     """Some customers, one after the other in the table, get one name."""
     name, first = unicode_person(tx.random), tx.numbers.some_customer()
@@ -107,9 +104,6 @@ def bring_customer_back(tx: SqlTransaction) -> None:
 def hesitate_about_customer(tx: SqlTransaction) -> None:
     tx.undo_activity(add_customer)
     move_customer(tx)
-
-
-# -- the orders, in PostgreSQL -----------------------------------------------------------------
 
 
 def hand_over_order(tx: SqlTransaction) -> None:
@@ -152,9 +146,6 @@ ROLES: dict[str, WriterRole[SqlTransaction]] = {
     "till": WriterRole("shop", 25, DESK),
     "import": WriterRole("shop", 5, DESK, import_orders, 4.0),
 }
-
-
-# -- sessions ----------------------------------------------------------------------------------
 
 
 class ServerSession:

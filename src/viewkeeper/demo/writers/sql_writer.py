@@ -136,9 +136,6 @@ def plain_value(value: Any) -> Any:
             return value
 
 
-# -- the customers -----------------------------------------------------------------------------
-
-
 def add_customer(tx: SqlTransaction) -> None:
     tx.insert_row("customer", tx.dialect.new_customer(None, tx.random))
 
@@ -151,9 +148,6 @@ def move_customer(tx: SqlTransaction) -> None:
 def remove_customer(tx: SqlTransaction) -> None:
     if found := tx.pick_row("customer"):
         tx.delete_row("customer", *found)
-
-
-# -- the orders --------------------------------------------------------------------------------
 
 
 def place_order(tx: SqlTransaction) -> None:

@@ -231,8 +231,6 @@ class ActionInterpreter:
         )
         return self._machine.is_idle
 
-    # -- in ----------------------------------------------------------------------------------------
-
     def _deliver_entries(self, entries: Sequence[LedgerEntry]) -> None:
         if not entries:
             return
@@ -272,8 +270,6 @@ class ActionInterpreter:
                     pass
                 case _:
                     assert_never(action)
-
-    # -- out ---------------------------------------------------------------------------------------
 
     def _hold_commit(self, commit: CommitAction) -> None:
         self._held += commit.changes

@@ -36,7 +36,6 @@ class Sightings:
 
     @property
     def next_ts(self) -> int:
-        """The ts of what is seen next."""
         return self._seen[-1].ts + 1 if self._seen else self._store.ledger.next_ts
 
     @property

@@ -69,7 +69,7 @@ class Anchors:
 
     def can_reanchor(self, name: str) -> bool:
         """Whether a view is to be re-anchored at a gap."""
-        return name in self._asked or self._settings.on_gap.policy_of(name) == "reanchor"
+        return name in self._asked or self._settings.on_gap.word_of(name) == "reanchor"
 
     def anchor_if_needed(self, name: str) -> bool:
         """Whether a view has to be re-anchored; then it waits for that, or stops."""

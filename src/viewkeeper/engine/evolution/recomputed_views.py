@@ -66,7 +66,7 @@ class RecomputedViews:
     def check_modes(self, again: Container[str]) -> None:
         """Refuse a view that is stored for another mode than the project file names now."""
         for name in (name for name in self._catalogue.bindings if name not in again):
-            mode, reason = self._settings.refresh.mode_of(name), self._reason(name)
+            mode, reason = self._settings.refresh.word_of(name), self._reason(name)
             if (mode == "full" and reason is None) or (mode == "incremental" and reason):
                 was = "maintained from changes" if reason is None else "computed again"
                 raise ProjectError(

@@ -202,8 +202,6 @@ class SchemaDecider:
     def _reload_command(self, name: str) -> tuple[str, ...]:
         return (reload_hint([name]),)
 
-    # -- the definition ------------------------------------------------------------------------
-
     def _rewrite_definition(
         self, name: str, policy: Policy, became: Mapping[Relation, CurrentNames | None]
     ) -> Rewriting | NoRewriting:
@@ -252,8 +250,6 @@ class SchemaDecider:
             return source.describe_table(source.handle_of(relation.table)).fields
         except SchemaError:
             return None
-
-    # -- the rows ------------------------------------------------------------------------------
 
     def _make_proposal(
         self,

@@ -193,8 +193,6 @@ class ViewAdapter:
         """A load did not succeed: what becomes of the view is decided again."""
         self.pending.forget_load(name)
 
-    # -- one view ------------------------------------------------------------------------------
-
     def _stop_view(self, name: str, reason: str) -> None:
         self.pending.forget_view(name)
         self._store.commit([Stop(name, reason)])

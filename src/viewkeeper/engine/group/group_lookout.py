@@ -114,8 +114,6 @@ class GroupLookout:
             self._connections, self.tables, self._ordering, self._received
         )
 
-    # -- looking -------------------------------------------------------------------------------
-
     def look_at_sources(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
         if not self._in_group():
             span = self._membership.span
@@ -214,8 +212,6 @@ class GroupLookout:
 
     def begin_again(self, name: str) -> None:
         self._local.begin_again(name)
-
-    # -- loading -------------------------------------------------------------------------------
 
     def extend_capture(self, names: Iterable[str]) -> dict[str, SourceError]:
         if not self._is_ordered:

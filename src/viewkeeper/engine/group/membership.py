@@ -131,8 +131,6 @@ class Membership:
         """Whether this project belongs to another group now."""
         return self._next is not None
 
-    # -- the registry --------------------------------------------------------------------------
-
     def join_group(self, now: bool, awaits: Mapping[str, int]) -> JoinResult:
         """Say what is read, if that is due."""
         facts = replace(self._reads.member_facts(), awaits=awaits)
@@ -193,8 +191,6 @@ class Membership:
         self._upstreams.clear()
         return before != {member.name: member.facts for member in members}
 
-    # -- what is said --------------------------------------------------------------------------
-
     def taken_number(self) -> int:
         """The number up to which everything is in the ledger, as far as that is written down."""
         span = self.span
@@ -233,8 +229,6 @@ class Membership:
         span = self.span
         assert span is not None
         self._registry.note_reached(span.group, self.member, n)
-
-    # -- what is read --------------------------------------------------------------------------
 
     def upstream_of(self, source: str) -> Upstream:
         """What a source is in the group: a base, or views of another member."""

@@ -226,9 +226,6 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-# -- sources -----------------------------------------------------------------------------------
-
-
 def _wanted_positions(head: Head, ledger: Ledger) -> dict[str, set[int]]:
     """The positions from which on changes are to be counted, per source."""
     wanted: dict[str, set[int]] = {}
@@ -262,9 +259,6 @@ def _look_at_source(settings: SourceSettings, reader: str, positions: set[int]) 
         found.warnings,
     )
     return status, found.behind
-
-
-# -- views -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,6 @@ A minimal file names the warehouse and the sources. Unknown keys are errors that
 known key; paths are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`;
 sizes `64mb`, `2gb`.
 
-`on_gap: stop` or `reanchor` says what becomes of a view when a source has lost changes that it
-still needs; `views: {order_lines: {on_gap: stop}}` says it of one view.
-
 All projects that name one registry (`registry:`) are one environment, and the registry puts them
 into groups: two projects whose views must agree are in one, whether or not they know of each other.
 Nothing about groups is configured, except that projects with the same label `together` are in one
@@ -28,8 +25,14 @@ from viewkeeper.engine.settings.algorithm_settings import (
     read_level,
 )
 from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
-from viewkeeper.engine.settings.refresh_settings import RefreshSettings, read_refresh
-from viewkeeper.errors import ProjectError, reload_hint, suggest_nearest
+from viewkeeper.engine.settings.view_words import (
+    GapPolicy,
+    RefreshMode,
+    ViewWords,
+    read_gaps,
+    read_refresh,
+)
+from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.sources.kinds import check_settings, clock_settings
 from viewkeeper.sources.settings import SourceSettings, read_yaml, shorten_value
 from viewkeeper.view.definition import CLOCK
@@ -82,51 +85,6 @@ def _check_mapping(raw: object, where: str) -> Mapping[str, Any]:
             hint="for example registry: ../registry.db",
         )
     return raw
-
-
-GapPolicy = Literal["stop", "reanchor"]
-
-POLICIES: tuple[GapPolicy, ...] = ("stop", "reanchor")
-
-
-@dataclass(frozen=True, slots=True)
-class GapSettings:
-    """Whether views stop at a gap, or are repaired by their difference from what is there now."""
-
-    policy: GapPolicy = "stop"
-    views: Mapping[str, GapPolicy] = field(default_factory=dict)
-
-    def policy_of(self, view: str) -> GapPolicy:
-        return self.views.get(view, self.policy)
-
-
-def read_gaps(raw: Mapping[str, Any], views: Mapping[str, Any], where: str) -> GapSettings:
-    """The settings, given the whole project file and what it says of each view."""
-    found = GapSettings(
-        _read_policy(raw.get("on_gap", "stop"), where),
-        {
-            name: _read_policy(facts["on_gap"], f'{where}: view "{name}"')
-            for name, facts in views.items()
-            if "on_gap" in facts
-        },
-    )
-    if raw.get("registry") and "reanchor" in (found.policy, *found.views.values()):
-        raise ProjectError(
-            f'{where}: "on_gap: reanchor" and "registry" exclude each other',
-            detail="a gap has no number in the order of a group, so that others cannot take it",
-            hint=f"on_gap: stop; after a gap, {reload_hint()}",
-        )
-    return found
-
-
-def _read_policy(word: object, where: str) -> GapPolicy:
-    for known in POLICIES:
-        if word == known:
-            return known
-    raise ProjectError(
-        f'{where}: unknown "on_gap" {word!r}',
-        hint=f"one of {', '.join(POLICIES)}{suggest_nearest(str(word), POLICIES)}",
-    )
 
 
 FILE_NAME = "viewkeeper.yml"
@@ -188,9 +146,9 @@ class Settings:
     views: Mapping[str, AlgorithmSettings] = field(default_factory=dict)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     """How views meet schema changes."""
-    refresh: RefreshSettings = field(default_factory=RefreshSettings)
+    refresh: ViewWords[RefreshMode] = field(default_factory=lambda: ViewWords("incremental"))
     """Which views are maintained from changes, and which are computed again."""
-    on_gap: GapSettings = field(default_factory=GapSettings)
+    on_gap: ViewWords[GapPolicy] = field(default_factory=lambda: ViewWords("stop"))
     """What becomes of views whose sources have lost what they still need."""
     access: Literal["owner", "group"] = "owner"
     """Who may read the files of the warehouse: its owner alone, or its group too."""

@@ -20,8 +20,6 @@ from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShape
 from viewkeeper.maintain.algorithm_protocol import CommitAction
 from viewkeeper.updates.source_protocol import Answer, Lookup
 
-# -- events ----------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
@@ -65,8 +63,6 @@ class BrokenQuestion:
 
 
 Event = DynoReport | DynoReply | BrokenQuestion
-
-# -- actions ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)

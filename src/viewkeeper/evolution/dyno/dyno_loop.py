@@ -137,8 +137,6 @@ class Dyno:
             case _:
                 assert_never(event)
 
-    # -- the loop ----------------------------------------------------------------------------------
-
     def _go_on(self) -> list[Action]:
         """Steps 1 to 4: take the next unit, as long as nothing is at work."""
         actions: list[Action] = []
@@ -234,8 +232,6 @@ class Dyno:
         outcome = work.begin_run({n: self._queue.reports[n].report for n in run})
         return self._apply_outcome(outcome)
 
-    # -- replies -----------------------------------------------------------------------------------
-
     def _handle_reply(self, event: DynoReply) -> list[Action]:
         work = self._work
         assert work is not None, "somebody asked"
@@ -272,8 +268,6 @@ class Dyno:
             self._work.questions.number_question(question.number, self._numbers)
             asked.append(replace(question, number=self._numbers))
         return asked
-
-    # -- commits -----------------------------------------------------------------------------------
 
     def _apply_outcome(self, outcome: WorkOutcome) -> list[Action]:
         """Commit what is done, ask what is asked, and go on where nothing is left of the work."""

@@ -108,7 +108,6 @@ class BoundDefinition:
         return {r: (r.source, shape.id) for r, shape in self.meant.items()}
 
     def columns_read(self, relation: Relation) -> list[DynoColumn]:
-        """The columns of a relation that the view reads."""
         return self.columns_named(relation, [field.name for field in self.view.fields_of(relation)])
 
     def columns_named(self, relation: Relation, names: Sequence[str]) -> list[DynoColumn]:

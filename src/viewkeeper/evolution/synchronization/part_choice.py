@@ -111,8 +111,6 @@ class PartChooser:
                 return self._choice_or_failure(tally)
             self.gone.add(taken)
 
-    # -- parts ----------------------------------------------------------------------------------
-
     def _decide_conditions(self, tally: _Tally) -> int | None:
         """Decide about every condition; the place that must go first, if there is one."""
         for index, condition in enumerate(self.view.conditions):
@@ -181,8 +179,6 @@ class PartChooser:
         if standing.substitute is not None:
             return f"{relation} is gone and {standing.relation} has nothing for {name}"
         return f"{relation}.{name} is gone"
-
-    # -- the whole ------------------------------------------------------------------------------
 
     def _check_joins(self, tally: _Tally) -> int | None:
         """Complain about a join that would fall apart, or give the place to drop instead."""

@@ -57,8 +57,6 @@ class RewrittenNames:
         """The USINGs that can stay, by table, each with its names of now in lower case."""
         self._find_using()
 
-    # -- tables ---------------------------------------------------------------------------------
-
     def alias_of(self, owner: Owner) -> str:
         """The name of a table, for a reference to it."""
         if isinstance(owner, JoinedSubstitute):
@@ -104,8 +102,6 @@ class RewrittenNames:
             found[beside] = next(name for name in tried if name.lower() not in taken)
             taken.add(found[beside].lower())
         return found
-
-    # -- columns --------------------------------------------------------------------------------
 
     def all_owners(self) -> list[Owner]:
         """What WHERE and the SELECT list see."""
@@ -163,8 +159,6 @@ class RewrittenNames:
             home for home, names in self.using.items() if home in scope and name.lower() in names
         ]
         return len(have) - len(shared)
-
-    # -- USING ----------------------------------------------------------------------------------
 
     def _find_using(self) -> None:
         # From left to right: what a USING can see depends on those before it.

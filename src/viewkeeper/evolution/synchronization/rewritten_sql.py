@@ -191,8 +191,6 @@ class RewritingWriter:
         self._remove_tables()
         return RewrittenSql(self.edits.edited_text(), stars)
 
-    # -- SELECT ---------------------------------------------------------------------------------
-
     def _write_items(self) -> dict[int, StarText]:
         stars: dict[int, StarText] = {}
         removed: set[int] = set()
@@ -254,8 +252,6 @@ class RewritingWriter:
                 change = self.naming.change_mention(value, seen, mention)
                 found += [change] if change else []
         return found
-
-    # -- FROM -----------------------------------------------------------------------------------
 
     def _lead_tables(self) -> dict[int, int]:
         """For every group that is left, the table that begins it now."""
@@ -351,8 +347,6 @@ class RewritingWriter:
             condition = beside.join_condition(self.world, self.view, place, alias)
             joined = f" JOIN {quote_relation(beside.relation)} AS {alias} ON {condition}"
             self.edits.insert_text(self.layout.clauses[last].end, joined)
-
-    # -- WHERE ----------------------------------------------------------------------------------
 
     def _write_where(self, moved: list[ViewCondition]) -> None:
         pieces, seen = self.view.parsed.parts.where, self.naming.all_owners()

@@ -261,8 +261,6 @@ class CStrobe(Generic[D]):
             actions += self._begin_work()
         return actions
 
-    # -- one piece of work -------------------------------------------------------------------------
-
     def _begin_work(self) -> list[Action]:
         actions: list[Action] = []
         pieces: list[UpdatePiece] = []
@@ -294,8 +292,6 @@ class CStrobe(Generic[D]):
     def _start_query(self, query: StrobeQuery) -> list[Action]:
         sweep = source_evaluate(self._algebra, self._plan, query.origins, query.bound)
         return self._intake.note_asks(self._jobs.start_sweep(query, sweep))
-
-    # -- compensation ------------------------------------------------------------------------------
 
     def _collect_answers(self) -> list[Action]:
         """Collect answers and ask for what they lack; commit when nothing is unanswered."""

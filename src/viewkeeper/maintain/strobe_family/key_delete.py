@@ -69,7 +69,6 @@ def insertion_flags(rows: pa.Table) -> list[bool]:
 
 
 def single_changes(unit: Unit) -> list[Changes]:
-    """The changes of a unit, each on its own."""
     return [
         {relation: rows.slice(at, 1)}
         for relation, rows in changes_of(unit).items()

@@ -63,7 +63,6 @@ def origins_of(plan: SweepPlan, *units: TakenUnit) -> dict[int, pa.Table]:
 
 
 def single_effort(sweep: SweepGenerator[D | None]) -> Effort[D]:
-    """The effort of a single sweep."""
     return Effort((sweep,), lambda results: results[0])
 
 

@@ -79,7 +79,6 @@ class SeedOutcome:
 
 
 def scenario_of(cell: AlgorithmCell, seed: int) -> Scenario:
-    """The scenario of a seed."""
     rng = random.Random(f"{seed} scenario")
     drawn = JoinShape.read_shape(rng.choice(SHAPES))
     kind = KINDS[cell.subject.name]
@@ -135,9 +134,6 @@ def judge_world(world: SimulatedWorld) -> Verdict:
     return check_history(world.run_history(as_of=True))
 
 
-# -- failures --------------------------------------------------------------------------------------
-
-
 def case_of(world: SimulatedWorld) -> Case:
     """The run of a world, to be made again."""
     steps = tuple(map(read_step, world.trace.steps))
@@ -166,9 +162,6 @@ def smallest_failure(cell: AlgorithmCell, seed: int, level: Level) -> SimulatedW
     except Exception:  # noqa: BLE001 - it may fail by raising; the steps up to it are the answer
         return world
     return world
-
-
-# -- aggregates ------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

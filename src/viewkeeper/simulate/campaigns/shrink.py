@@ -101,9 +101,6 @@ def _sublists_of(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
         size //= 2
 
 
-# -- what can be left out --------------------------------------------------------------------------
-
-
 def _fewer_transactions(case: Case) -> Iterator[Case]:
     for kept in _sublists_of(case.scenario.transactions):
         yield _with_transactions(case, kept)

@@ -153,7 +153,6 @@ class FleetCell:
         return Level.COMPLETE if self.ordered else Level.NONE
 
     def replay_command(self, seed: int) -> str:
-        """What replays a seed."""
         return (
             f"viewkeeper simulate --fleet{'' if self.ordered else ' --without-order'} --seed {seed}"
         )

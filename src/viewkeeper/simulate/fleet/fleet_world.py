@@ -84,8 +84,6 @@ class FleetWorld:
             self.start_member(name)
             self.members[name].load_at_start()
 
-    # -- bases, members that come and go -----------------------------------------------------------
-
     def commit_update(self) -> None:
         """The next update of the scenario."""
         update: BaseUpdate = self.scenario.updates[self.committed]
@@ -109,8 +107,6 @@ class FleetWorld:
                 self.left.add(plan.name)
                 self.members.pop(plan.name, None)
 
-    # -- faults ------------------------------------------------------------------------------------
-
     def start_member(self, name: str) -> None:
         """Start a member, from what is on its disk."""
         self.members[name] = SimulatedMember(self, self.warehouses[name])
@@ -124,8 +120,6 @@ class FleetWorld:
     def stopped_members(self) -> list[str]:
         """Members that should run and do not."""
         return [name for name in self.registry.facts if name not in self.members]
-
-    # -- the end -----------------------------------------------------------------------------------
 
     @property
     def fingerprint(self) -> tuple[object, ...]:

@@ -84,8 +84,6 @@ class MemberWarehouse:
         self.positions = dict(entries[-1].positions)
         self.note_reached(n)
 
-    # -- what others read --------------------------------------------------------------------------
-
     def marks_of(self, group: str) -> tuple[list[OrderMark], int]:
         """Which ts stands for which number of a group, and up to which everything is there."""
         at = next((i for i, span in enumerate(self.spans) if span.group == group), None)

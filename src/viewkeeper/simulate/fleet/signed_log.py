@@ -50,7 +50,6 @@ class SignedLog:
         self._states.append(state)
 
     def tables_at(self, position: int) -> Mapping[str, Mapping[Row, int]]:
-        """All tables as of a position."""
         return self._states[bisect_right(self.positions, position) - 1]
 
     def changes_between(self, table: str, after: int, until: int) -> Iterator[Change]:

@@ -180,8 +180,6 @@ class SimulatedMember:
         logs = {source: self._log_of(source) for source in self.warehouse.plan.facts.read_names}
         return {source: log for source, log in logs.items() if log is not None}
 
-    # -- groups ------------------------------------------------------------------------------------
-
     def _follow_group(self, group: GroupOrder) -> None:
         """Take part in a group, from what is durable."""
         self.group = group
@@ -201,7 +199,6 @@ class SimulatedMember:
         self.mediator = mediator
 
     def _databases_behind(self, source: str) -> frozenset[str]:
-        """The databases behind a source."""
         if source in self._world.bases:
             return frozenset({source})
         reads = self._world.warehouses[source].plan.facts.read_names
@@ -220,8 +217,6 @@ class SimulatedMember:
         if following is not None and self._world.link.can_reach:
             self.warehouse.enter_group(following.name)
             self._follow_group(following)
-
-    # -- loading -----------------------------------------------------------------------------------
 
     def load_when_ready(self) -> None:
         """Join, and load all views, once the parents show states that go together."""
@@ -280,8 +275,6 @@ class SimulatedMember:
             found[name] = min(stands.get(name) or [*registered, *alone][-1:])
         agreed = all(len(at) == 1 for at in stands.values())
         return found if agreed or self._world.mistake is Mistake.LOADS_ANYWHERE else None
-
-    # -- hearing -----------------------------------------------------------------------------------
 
     def hear_order(self, limit: int) -> None:
         """Fetch what the registry has ordered."""
@@ -347,8 +340,6 @@ class SimulatedMember:
         log = self._log_of(source)
         if self.group is not None and log is not None and not self.group.is_alone:
             self._reporter.report_source(self.group, source, log)
-
-    # -- working -----------------------------------------------------------------------------------
 
     def continue_work(self, limit: int) -> None:
         """Take what can be taken, or go on with what was."""

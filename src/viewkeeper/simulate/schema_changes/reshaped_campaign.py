@@ -71,9 +71,6 @@ def random_reshaped_scenario(rng: random.Random) -> ReshapedScenario:
     )
 
 
-# -- the start -------------------------------------------------------------------------------------
-
-
 def _random_start(
     rng: random.Random,
 ) -> tuple[ScenarioModel, Wishes, tuple[str, dict[str, dict[int, ReshapedTable]]]]:
@@ -176,7 +173,6 @@ class ReshapedCell:
         return DynoSetting(self.algorithm, base.detection, base.asking)
 
     def replay_command(self, seed: int) -> str:
-        """What replays a seed."""
         return (
             f"viewkeeper simulate --schema-changes {self.setting} --algorithm {self.algorithm}"
             f" --seed {seed}"

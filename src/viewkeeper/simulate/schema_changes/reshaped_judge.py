@@ -145,9 +145,6 @@ def _states_after(tables: Tables, log: Sequence[ReshapedTransaction]) -> Iterato
         yield tables
 
 
-# -- levels ----------------------------------------------------------------------------------------
-
-
 def first_fault(judge: ReshapedJudge, states: Sequence[ReshapedState]) -> ReshapedFault | None:
     """The first thing that keeps a run from being strong."""
     for index, state in enumerate(states):

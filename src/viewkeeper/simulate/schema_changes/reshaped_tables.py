@@ -31,8 +31,6 @@ class ReshapedTable:
 Tables = Mapping[int, ReshapedTable]
 """The tables of a source, by identity."""
 
-# -- operations ------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class WriteOperation:

@@ -292,8 +292,6 @@ class ReshapedWorld:
         self.broken = 0
         self.asked = 0
 
-    # -- the run -----------------------------------------------------------------------------------
-
     def enabled_steps(self) -> list[Step]:
         """The steps that can be made now."""
         steps: list[Step] = [

@@ -177,9 +177,6 @@ def _shape_of(model: ScenarioModel, key: Key) -> DynoShape:
     return model.tables[key[0]][key[1]].shape
 
 
-# -- values kept -----------------------------------------------------------------------------------
-
-
 def rename_table(model: ScenarioModel, key: Key) -> Change | None:
     base = _shape_of(model, key).name.rstrip("0123456789")
     return [
@@ -224,9 +221,6 @@ def widen_column(model: ScenarioModel, key: Key) -> Change | None:
     if column is None or column.type != pa.int64():
         return None
     return [WidenOperation(key[1], column.id, pa.decimal128(20, 0))], []
-
-
-# -- values changed or gone ------------------------------------------------------------------------
 
 
 def _column_meant(model: ScenarioModel, key: Key, letter: str) -> DynoColumn | None:

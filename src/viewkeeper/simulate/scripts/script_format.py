@@ -110,9 +110,6 @@ def script_of(
     return Script(scenario, (ScriptRun(title, subject, tuple(lines)),))
 
 
-# -- writing ---------------------------------------------------------------------------------------
-
-
 def select_of(scenario: Scenario) -> str:
     """The view's SELECT in one line."""
     text = re.sub(r"\s+", " ", scenario.view.text.strip().rstrip(";"))
@@ -162,7 +159,6 @@ def _run_lines(run: ScriptRun) -> list[str]:
 
 
 def subject_text(subject: AlgorithmSubject) -> str:
-    """An algorithm with its options."""
     return " ".join([subject.name, *(f"{k}={v}" for k, v in sorted(subject.options.items()))])
 
 

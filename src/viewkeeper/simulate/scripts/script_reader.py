@@ -82,8 +82,6 @@ class _ScriptReader:
         where = f"{self.path or 'script'}:{number}"
         return SimulationError(f"{where}: {message}", hint=hint)
 
-    # -- statements --------------------------------------------------------------------------------
-
     def take_statement(self, statement: _Statement) -> None:
         readers: dict[str, Callable[[_Statement], None]] = {
             "view": self._read_view,
@@ -189,8 +187,6 @@ class _ScriptReader:
     def _read_algorithm(self, statement: _Statement) -> None:
         self.subject = _read_subject(statement.whole_text)
 
-    # -- runs --------------------------------------------------------------------------------------
-
     def _read_steps(self, statement: _Statement) -> None:
         if not re.fullmatch(r"\w+", statement.text):
             raise ValueError("expected: steps NAME")
@@ -240,8 +236,6 @@ class _ScriptReader:
         if not isinstance(step, CommitStep | CrashStep) and step.source not in sources:
             raise self.error_at(number, f"there is no source {step.source}")
         return ScriptLine(step, number)
-
-    # -- the end -----------------------------------------------------------------------------------
 
     def build_script(self) -> Script:
         if self.select is None:

@@ -85,8 +85,6 @@ class _ScriptStage:
             self._verdict = check_history(self._world.run_history())
         return self._verdict
 
-    # -- expectations ------------------------------------------------------------------------------
-
     def check_expectation(self, what: str, lines: Sequence[ScriptLine]) -> None:
         """See whether consecutive expectations of one kind hold."""
         wanted = [line.what.text for line in lines if isinstance(line.what, Expect)]

@@ -123,7 +123,6 @@ class FollowedVersions:
         self._names = names
 
     def open_newest(self) -> tuple[int, VersionMetadata]:
-        """The newest version and its metadata."""
         return open_shape(self._folder)
 
     def newest_columns(self) -> tuple[TableColumns, TableShape]:

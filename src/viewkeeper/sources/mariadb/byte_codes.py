@@ -53,7 +53,6 @@ def read_sized_piece(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def decode_name(data: bytes) -> str:
-    """The text of a name."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

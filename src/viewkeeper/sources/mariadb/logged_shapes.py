@@ -104,7 +104,6 @@ class LoggedShapes:
     folds: bool = False
 
     def __iter__(self) -> Iterator[LoggedShape]:
-        """The tables that are there."""
         return (shape for shape in self.tables.values() if not shape.gone)
 
     def shape_by_id(self, id: str) -> LoggedShape | None:

@@ -91,7 +91,6 @@ class PostgresTable:
 
     @property
     def column_numbers(self) -> dict[str, int]:
-        """The numbers of its columns by their names."""
         return {column.name: column.number for column in self.columns}
 
     def spool_types(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -111,7 +111,6 @@ class PostgresShapeHistory:
         return steps.pop(0) if steps else None
 
     def step_positions(self) -> set[int]:
-        """Where there are steps."""
         histories = self._histories.values()
         return {position for history in histories for position, _ in history.steps[1:]}
 

@@ -193,7 +193,6 @@ def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def read_transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """A read transaction."""
     connection.execute("BEGIN")
     try:
         yield

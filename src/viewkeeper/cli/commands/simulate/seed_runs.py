@@ -114,7 +114,6 @@ def _failure_reason(world: SimulatedWorld, outcome: SeedOutcome) -> str:
 
 
 def replay_command(cell: AlgorithmCell, seed: int, level: Level | None = None) -> str:
-    """The one command that replays a seed."""
     words = ["viewkeeper", "simulate", "--algorithm", cell.subject.name]
     words += ["--scenario", cell.transactions.value, "--seed", str(seed)]
     words += ["--view", str(cell.shape)] if cell.shape else []

@@ -177,7 +177,6 @@ def relation_columns(frame: bytes) -> tuple[RelationColumn, ...]:
 
 
 def _name_end(frame: bytes, start: int) -> int:
-    """Where a name ends."""
     end = frame.find(b"\0", start)
     if end < 0:
         raise MalformedFrameError("a name does not end")
