@@ -118,14 +118,6 @@ class SourceHandles:
         write_state_file(self._file, "names", body)
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredTarget:
-    """A handle as the file has it."""
-
-    id: str
-    columns: Mapping[str, str]
-
-
 def _decode_book(body: Any) -> dict[str, HandleTarget]:
-    kept = read_typed(dict[str, _StoredTarget], body)
-    return {handle: HandleTarget(each.id, each.columns) for handle, each in kept.items()}
+    kept = {h: {"identity": each["id"], "columns": each["columns"]} for h, each in body.items()}
+    return read_typed(dict[str, HandleTarget], kept)

@@ -31,24 +31,17 @@ class ViewActivity:
     largest_keys: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WarehouseActivity:
-    """All views of a warehouse, by name."""
-
-    views: Mapping[str, ViewActivity] = field(default_factory=dict)
-
-
 def read_activity(root: Path) -> Mapping[str, ViewActivity]:
     """What is known of the last batches, by view."""
     try:
         body = sealed_json.unseal_file(root / FILE, KIND, _WAY_OUT)
-        return typed_json.read_typed(WarehouseActivity, body).views
-    except (OSError, ValueError, WarehouseError):
+        return typed_json.read_typed(dict[str, ViewActivity], body["views"])
+    except (OSError, ValueError, LookupError, TypeError, WarehouseError):
         # Whatever is wrong with it, the next batch writes it again.
         return {}
 
 
 def write_activity(root: Path, views: Mapping[str, ViewActivity]) -> None:
     """Replace what is known of the last batches."""
-    body = asdict(WarehouseActivity(dict(views)))
+    body = {"views": {name: asdict(view) for name, view in views.items()}}
     sealed_json.write_sealed(root / FILE, KIND, body, durable=False, whole=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from types import TracebackType
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.part_sweep import typed_answer
@@ -84,10 +83,5 @@ class Asker:
     def __enter__(self) -> Asker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

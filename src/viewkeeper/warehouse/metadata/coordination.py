@@ -83,6 +83,4 @@ def read_coordination(root: Path) -> Coordination | None:
 
 
 def write_coordination(root: Path, coordination: Coordination) -> None:
-    spans = [asdict(span) for span in coordination.spans]
-    body = {"member": coordination.member, "spans": spans}
-    write_sealed(root / FILE, "coordination", body)
+    write_sealed(root / FILE, "coordination", asdict(coordination))

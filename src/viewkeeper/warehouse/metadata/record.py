@@ -11,7 +11,7 @@ are records of their own and may come while a plan is still open.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,15 +177,6 @@ class Record:
         assert len(set(views)) == len(views), "a record changes a view once"
 
 
-@dataclass(frozen=True, slots=True)
-class _Bare:
-    """A record without its changes."""
-
-    n: int
-    committed_at: float
-    plan: int | None
-
-
 def encode_record(record: Record) -> bytes:
     body: Body = {
         "n": record.n,
@@ -200,11 +191,11 @@ def read_record(path: Path) -> Record:
     """The record in a file; CorruptError if it cannot be believed."""
     body = unseal_file(path, "record", _MEND)
     with translate_decode_errors(path, "record", _MEND):
-        changes = tuple(_decode_change(change) for change in body.pop("changes"))
-        read = read_typed(_Bare, body)
+        changes = tuple(_decode_change(change) for change in body["changes"])
+        read = read_typed(Record, {**body, "changes": []})
         if path.stem.isdigit() and int(path.stem) != read.n:
             raise ValueError(f"it is record {read.n}")
-        return Record(read.n, read.committed_at, changes, read.plan)
+        return replace(read, changes=changes)
 
 
 def _encode_change(change: ViewChange) -> Body:
