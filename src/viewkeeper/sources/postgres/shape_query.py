@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -155,12 +155,8 @@ def is_sound(shape: PostgresShape) -> bool:
     )
 
 
-def encode_shape(shape: PostgresShape) -> dict[str, Any]:
-    """A shape as JSON keeps it."""
-    return asdict(shape)
-
-
 def decode_shape(stored: Mapping[str, Any]) -> PostgresShape:
+    """A shape from what `asdict` made of it."""
     columns = tuple(PostgresShapeColumn(**each) for each in stored["columns"])
     keys = tuple(tuple(key) for key in stored["keys"])
     return PostgresShape(**{**stored, "columns": columns, "keys": keys})

@@ -27,7 +27,6 @@ from viewkeeper.sources.postgres.shape_query import (
     PostgresShape,
     PostgresShapeColumn,
     decode_shape,
-    encode_shape,
     read_shapes,
 )
 from viewkeeper.sources.postgres.types import quote_name
@@ -35,6 +34,7 @@ from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
 from viewkeeper.sources.tables.shape_changes import ShapeChange, list_shape_changes, report_changes
 from viewkeeper.sources.tables.shape_history import ShapeHistory
+from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 
 _INTEGERS = frozenset(("int2", "int4", "int8"))
@@ -161,15 +161,12 @@ class PostgresShapeHistory:
             self._histories[oid] = _history_of([first, *kept])
 
     def encode_steps(self) -> list[list[dict[str, Any]]]:
-        return [
-            [{**asdict(step), "shape": encode_shape(step.shape)} for _, step in history.steps]
-            for history in self._histories.values()
-        ]
+        return [[asdict(step) for _, step in history.steps] for history in self._histories.values()]
 
     def restore_steps(self, stored: Collection[Collection[Mapping[str, Any]]]) -> None:
         """Take over what was stored."""
         for each in stored:
-            steps = [_decode_step(step) for step in each]
+            steps = [read_typed(ShapeStep, step, {PostgresShape: decode_shape}) for step in each]
             self._histories[steps[0].shape.oid] = _history_of(steps)
 
     def clear_steps(self) -> None:
@@ -178,16 +175,6 @@ class PostgresShapeHistory:
 
 def _history_of(steps: Iterable[ShapeStep]) -> ShapeHistory[ShapeStep]:
     return ShapeHistory(tuple((step.position, step) for step in steps))
-
-
-def _decode_step(stored: Mapping[str, Any]) -> ShapeStep:
-    cause = stored["cause"]
-    return ShapeStep(
-        stored["position"],
-        decode_shape(stored["shape"]),
-        ShapeCause(tuple(cause["plain"]), cause["watched"], cause["moved"]),
-        stored["inferred"],
-    )
 
 
 def _table_shape(shape: PostgresShape, with_generated: bool) -> TableShape:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import psycopg
@@ -36,7 +37,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from viewkeeper.sources.postgres.schema import drop_empty_schema
-from viewkeeper.sources.postgres.shape_query import BODY, PostgresShape, encode_shape, read_shapes
+from viewkeeper.sources.postgres.shape_query import BODY, PostgresShape, read_shapes
 from viewkeeper.sources.postgres.types import quote_name
 
 MESSAGE = "shape "
@@ -160,7 +161,7 @@ def emit_shapes(
             if any(_is_elsewhere(shape, living.get(shape.oid)) for shape in locked):
                 return None
             for shape in (*living.values(), *(each for each in shapes.values() if each.gone)):
-                body = json.dumps({"found": encode_shape(shape), "watched": watched})
+                body = json.dumps({"found": asdict(shape), "watched": watched})
                 connection.execute(_EMIT_SHAPE, (f"{MESSAGE}{body}",))
             row = connection.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
             assert row is not None

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psycopg
 
 from viewkeeper.errors import GapError, SourceError, reload_hint
 from viewkeeper.sources.postgres.errors import partly_emptied_error, unlogged_change_error
-from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape, encode_shape
+from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
 from viewkeeper.sources.postgres.triggers.installation import log_name
 from viewkeeper.sources.postgres.types import quote_literal
@@ -162,7 +162,7 @@ def store_shapes(
     for oid, shape in shapes.items():
         connection.execute(
             "INSERT INTO viewkeeper.shape VALUES (%s, %s, %s::jsonb) ON CONFLICT DO NOTHING",
-            (position, oid, json.dumps(encode_shape(shape))),
+            (position, oid, json.dumps(asdict(shape))),
         )
 
 
