@@ -33,6 +33,14 @@ B1 = ({(1, 0, 0, 0): 1}, {(1, 0, 0, 0): 1, (2, 0, 0, 0): 1})
 B2 = ({(7, 0, 5, 1): 1}, {(7, 0, 5, 1): 1, (8, 0, 6, 2): 1})
 
 
+def base_answer(verdict: FleetVerdict) -> CheckAnswer:
+    """Whether all views are base consistent (Definition 4)."""
+    if verdict.faults_of(FleetFaultKind.BASE):
+        return CheckAnswer.NO
+    unknown = verdict.faults_of(FleetFaultKind.UNKNOWN)
+    return CheckAnswer.UNKNOWN if unknown else CheckAnswer.YES
+
+
 def base(name: str, states: tuple[Bag, ...], first: str) -> BaseHistory:
     made = (BaseState(i, {"t": rows}, first if i else "") for i, rows in enumerate(states))
     return BaseHistory(name, COLUMNS, tuple(made))
@@ -101,7 +109,7 @@ def check(history: FleetHistory) -> FleetVerdict:
 class TestExample1:
     def test_without_a_registry(self) -> None:
         verdict = check(example("11 21", "21 11", "11 21"))
-        assert verdict.base_consistent is CheckAnswer.NO
+        assert base_answer(verdict) is CheckAnswer.NO
         assert [(f.view.source, f.state) for f in verdict.faults_of(FleetFaultKind.BASE)] == [
             ("V0", 1)
         ]
@@ -130,7 +138,6 @@ class TestExample1:
     def test_with_one_order(self, order: str) -> None:
         verdict = check(example(order, order, order))
         assert verdict.faults == ()
-        assert verdict.view_consistent is CheckAnswer.YES
         assert explain_fleet(verdict) == []
 
     def test_nobody_needs_to_say_where_it_stood(self) -> None:
@@ -172,7 +179,7 @@ def test_a_claim_is_not_believed() -> None:
     assert {fault.kind for fault in verdict.faults_of(FleetFaultKind.CLAIM)} == {
         FleetFaultKind.CLAIM
     }
-    assert verdict.base_consistent is CheckAnswer.YES
+    assert base_answer(verdict) is CheckAnswer.YES
     said = explain_fleet(verdict)[0]
     assert "V1.v, ts 1 (after 11 in G), claims to stand for B1 at its start" in said
     assert "has (2, 0, 5, 1) too much" in said
@@ -207,5 +214,5 @@ def test_too_many_vectors_are_unknown() -> None:
     v1 = taking("11 21")
     v1[1] = replace(v1[1], positions={})
     verdict = check_fleet(with_states("V1", v1), limit=3)
-    assert verdict.base_consistent is CheckAnswer.UNKNOWN
+    assert base_answer(verdict) is CheckAnswer.UNKNOWN
     assert "not decided" in explain_fleet(verdict)[0]

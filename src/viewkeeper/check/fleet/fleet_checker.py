@@ -27,7 +27,6 @@ from math import prod
 
 from viewkeeper.check.fleet.fleet_history import FleetHistory, MemberHistory, MemberState
 from viewkeeper.check.history.recorded_history import Bag, Row
-from viewkeeper.check.levels import CheckAnswer
 from viewkeeper.check.recomputation import ViewJoin
 from viewkeeper.view.definition import Relation
 
@@ -154,21 +153,6 @@ class FleetVerdict:
 
     def faults_of(self, *kinds: FleetFaultKind) -> list[FleetFault]:
         return [fault for fault in self.faults if fault.kind in kinds]
-
-    @property
-    def base_consistent(self) -> CheckAnswer:
-        """Definition 4, for all views."""
-        return self._answer_against(self.faults_of(FleetFaultKind.BASE))
-
-    @property
-    def view_consistent(self) -> CheckAnswer:
-        """Definition 5, for all views of each group; it asks for base consistency too."""
-        return self._answer_against(self.faults_of(FleetFaultKind.BASE, FleetFaultKind.VIEW))
-
-    def _answer_against(self, against: list[FleetFault]) -> CheckAnswer:
-        if against:
-            return CheckAnswer.NO
-        return CheckAnswer.UNKNOWN if self.faults_of(FleetFaultKind.UNKNOWN) else CheckAnswer.YES
 
 
 class FleetClaims:

@@ -77,10 +77,6 @@ class ScriptRun:
     subject: AlgorithmSubject
     lines: tuple[ScriptLine, ...]
 
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(line.what for line in self.lines if not isinstance(line.what, Drain | Expect))
-
 
 @dataclass(frozen=True, slots=True)
 class Script:
