@@ -8,7 +8,7 @@ algorithm and kind of transactions. Which one a file has is in its markers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from viewkeeper.errors import SimulationError
@@ -122,16 +122,22 @@ FORMS: dict[str, Callable[[Sequence[AlgorithmLine]], str]] = {
 
 def insert_table(text: str, lines: Sequence[AlgorithmLine], path: str) -> str:
     """A file's text with the table between its markers."""
+    return insert_marked(text, {form: write(lines) for form, write in FORMS.items()}, path)
+
+
+def insert_marked(text: str, tables: Mapping[str, str], path: str) -> str:
+    """A file's text with tables, each between the markers of its name; one must have a place."""
     found = False
-    for form, write in FORMS.items():
+    for form, table in tables.items():
         place = re.search(f"<!-- {form}:begin -->.*?<!-- {form}:end -->", text, re.S)
         if place is not None:
             found = True
-            marked = MARKED.format(form=form, text=f"\n{write(lines)}\n")
+            marked = MARKED.format(form=form, text=f"\n{table}\n")
             text = text[: place.start()] + marked + text[place.end() :]
     if not found:
+        form = next(iter(tables))
         raise SimulationError(
             f"{path}: no place for the table",
-            hint="put <!-- algorithms:begin --> and <!-- algorithms:end --> where it belongs",
+            hint=f"put <!-- {form}:begin --> and <!-- {form}:end --> where it belongs",
         )
     return text

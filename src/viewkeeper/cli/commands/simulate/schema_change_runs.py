@@ -8,7 +8,6 @@ docs/dyno.md.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,9 +15,9 @@ import click
 
 from viewkeeper.cli.commands.simulate.workers import run_campaign
 from viewkeeper.cli.format import amount_text
-from viewkeeper.errors import SimulationError
 from viewkeeper.evolution.dyno.dyno_loop import WIDTHS
 from viewkeeper.simulate.campaigns.algorithm_campaign import CampaignTally, SeedOutcome
+from viewkeeper.simulate.campaigns.algorithm_table import insert_marked
 from viewkeeper.simulate.schema_changes.reshaped_campaign import (
     ALGORITHMS,
     SETTINGS,
@@ -27,7 +26,6 @@ from viewkeeper.simulate.schema_changes.reshaped_campaign import (
 )
 from viewkeeper.simulate.schema_changes.reshaped_world import play_reshaped
 
-BEGIN, END = "<!-- dyno:begin -->", "<!-- dyno:end -->"
 HEAD = (
     "| inner algorithm | detection | lowest level | not complete | values kept | queries broken "
     "| undone | merged | questions per transaction |\n| --- | --- | --- | --- | --- | --- | --- "
@@ -105,10 +103,4 @@ def _result_table(tallies: Sequence[CampaignTally[ReshapedCell]]) -> str:
 
 
 def _text_with_table(path: Path, table: str) -> str:
-    text = path.read_text(encoding="utf-8")
-    if not re.search(f"{BEGIN}.*{END}", text, re.S):
-        raise SimulationError(
-            f"{path}: no place for the table", hint=f"put {BEGIN} and {END} where it belongs"
-        )
-    before, rest = text.split(BEGIN, 1)
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.split(END, 1)[1]}"
+    return insert_marked(path.read_text(encoding="utf-8"), {"dyno": table}, str(path))
