@@ -22,33 +22,13 @@ from typing import Literal, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from viewkeeper.delta.algebra import COUNT, POSITION, TS
+from viewkeeper.delta.algebra import COUNT as COUNT
+from viewkeeper.delta.algebra import POSITION as POSITION
+from viewkeeper.delta.algebra import TS as TS
 from viewkeeper.errors import SchemaError
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field, Relation
-
-__all__ = [
-    "COUNT",
-    "POSITION",
-    "TS",
-    "Answer",
-    "Boundary",
-    "ChangesBehind",
-    "CurrentNames",
-    "DetachResult",
-    "Finding",
-    "Health",
-    "Lookup",
-    "Opener",
-    "RetainedLog",
-    "Scan",
-    "Snapshot",
-    "Source",
-    "TableDescription",
-    "Tables",
-    "names_now_of",
-]
 
 Tables: TypeAlias = Mapping[str, Sequence[str]]
 """Columns, per table of one source."""
