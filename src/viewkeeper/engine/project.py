@@ -88,17 +88,16 @@ class Project:
     @contextmanager
     def open_maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
         """The maintainer of this project's warehouse, with the lock held."""
-        with Store.open(self.settings.warehouse, f"viewkeeper {command}", self.now) as store:
-            connections = self.open_connections()
-            try:
-                workspace = Workspace(
-                    self.settings, store, self.catalogue, connections, self.spark, observer
-                )
-                maintainer = Maintainer(workspace)
-                with closing(maintainer.lookout):
-                    yield maintainer
-            finally:
-                connections.close()
+        with (
+            Store.open(self.settings.warehouse, f"viewkeeper {command}", self.now) as store,
+            closing(self.open_connections()) as connections,
+        ):
+            workspace = Workspace(
+                self.settings, store, self.catalogue, connections, self.spark, observer
+            )
+            maintainer = Maintainer(workspace)
+            with closing(maintainer.lookout):
+                yield maintainer
 
     def compact(self, told: Callable[[str], None] = lambda _: None) -> None:
         """Fold what is older than the retention, merge small files, remove what is unused."""
@@ -133,8 +132,7 @@ class Project:
         """Compare views with recomputation from their sources, while writers go on."""
         for name in names:
             self.view(name)
-        connections = self.open_connections()
-        try:
+        with closing(self.open_connections()) as connections:
             views = self.newest_head().shown_views
             chosen = names or tuple(name for name in views if not views[name].stopped)
             for name in (name for name in views if name not in chosen and not names):
@@ -149,8 +147,6 @@ class Project:
                 since,
                 told,
             )
-        finally:
-            connections.close()
 
     def proposals(self) -> Proposals:
         """What views would become, where that waits for somebody's word."""
@@ -158,11 +154,8 @@ class Project:
 
     def preview(self, proposed: Proposed) -> Preview | None:
         """What a proposal would do to the view's rows; None if that cannot be computed yet."""
-        connections = self.open_connections()
-        try:
+        with closing(self.open_connections()) as connections:
             return preview_proposal(self.settings, self.spark, connections, proposed)
-        finally:
-            connections.close()
 
     def _compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
         from viewkeeper.engine.compile.query_compiler import compile_query

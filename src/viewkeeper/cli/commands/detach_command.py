@@ -6,6 +6,7 @@ A view that lacks changes cannot be continued, only loaded again, so this asks f
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import click
 
@@ -58,11 +59,10 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
             "or loaded again"
         )
         click.confirm("Detach?", abort=True, err=True)
-    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    try:
+    with closing(
+        Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    ) as connections:
         return max([_detach_source(connections, name, force) for name in chosen], default=0)
-    finally:
-        connections.close()
 
 
 def _detach_source(connections: object, name: str, force: bool) -> int:

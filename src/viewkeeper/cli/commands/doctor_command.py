@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -49,14 +50,13 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
     head = read_head(settings.warehouse)
     catalogue = read_views(settings.folder, frozenset(settings.sources), head)
     catalogue.use_refresh(settings.refresh.word_of)
-    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    try:
+    with closing(
+        Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    ) as connections:
         found = examine_project(
             catalogue, connections, lambda what: print_note(f"looking at {what} ...")
         )
         found.append(examine_children(settings.warehouse, head, time.time()))
-    finally:
-        connections.close()
     if wants_json:
         body = [{"ok": each.ok, **asdict(each)} for each in found]
         click.echo(as_json(body, indent=2))

@@ -7,6 +7,7 @@ administrator. Tokens come from environment variables: what is on a command line
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +156,7 @@ def leave(url: str, member: str, yes: bool, token_env: str | None, ca: str | Non
 
     Stop it first, and its children: they read its views. Those that stay are put into groups again.
     """
-    found = _open_registry(url, token_env, ca)
-    try:
+    with closing(_open_registry(url, token_env, ca)) as found:
         members = {m.name for g in found.fetch_status().groups if not g.closed for m in g.members}
         if member not in members:
             raise ProjectError(
@@ -171,8 +171,6 @@ def leave(url: str, member: str, yes: bool, token_env: str | None, ca: str | Non
             click.confirm("Leave?", abort=True, err=True)
         found.leave_registry(member)
         found.forget_secret(member)
-    finally:
-        found.close()
     click.echo(f"{member}: is no member any more")
     return 0
 
@@ -187,11 +185,8 @@ def forget(url: str, member: str, token_env: str | None, ca: str | None) -> int:
 
     For a member that has lost it. Whoever joins first under the name has it then. Groups stay.
     """
-    found = _open_registry(url, token_env, ca)
-    try:
+    with closing(_open_registry(url, token_env, ca)) as found:
         found.forget_secret(member)
-    finally:
-        found.close()
     click.echo(f"{member}: joins with a new secret")
     return 0
 
@@ -218,14 +213,11 @@ def take_back(
     Members that wait for them go on, and the source is reported anew behind what is left. Refused
     if a member that reads the source has committed one of them.
     """
-    found = _open_registry(url, token_env, ca)
-    try:
+    with closing(_open_registry(url, token_env, ca)) as found:
         if not yes:
             show_warning(f'"{source}" is never at {position} or beyond, or members will disagree')
             click.confirm("Take back?", abort=True, err=True)
         count = found.take_back(group, source, position)
-    finally:
-        found.close()
     click.echo(f"{group}: {amount_text(count, 'id')} of {source} taken back")
     return 0
 
@@ -244,11 +236,8 @@ def status(
     Open groups come first, then closed ones whose order a member still has to take to its end.
     URL is that of a service, or of a store: http://host:port, a path, postgresql://host/database.
     """
-    found_registry = _open_registry(url, token_env, ca)
-    try:
+    with closing(_open_registry(url, token_env, ca)) as found_registry:
         found = found_registry.fetch_status()
-    finally:
-        found_registry.close()
     if not wants_all:
         found = without_done(found)
     if wants_json:

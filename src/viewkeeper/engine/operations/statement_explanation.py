@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,12 +72,11 @@ def explain_statement(
 
 def explain_bound(settings: Settings, catalogue: ViewCatalogue, view: str) -> ViewExplanation:
     """Explain a view of a catalogue, bound to the project's sources."""
-    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    try:
+    with closing(
+        Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    ) as connections:
         bound = catalogue.bind_view(view, connections)
         return explain_view(bound, connections, settings.algorithm_of(view))
-    finally:
-        connections.close()
 
 
 def name_of_query(path: str | None) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 import pymysql
 
@@ -264,13 +265,10 @@ def _expiry_warnings(
     if not limit:
         return []
     start = position_of(file_of(position) + 1, FIRST_OFFSET)
-    log = BinlogReader(server, make_server_id(reader), start, blocking=False)
-    try:
+    with closing(BinlogReader(server, make_server_id(reader), start, blocking=False)) as log:
         closed_at = next(
             (float(event.time) for event in log.read_events() if event.time), time.time()
         )
-    finally:
-        log.close()
     age = time.time() - closed_at
     if age < _NEAR * limit:
         return []

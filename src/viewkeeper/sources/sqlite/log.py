@@ -18,6 +18,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -236,14 +237,11 @@ class LoggedChanges:
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Streamed in pieces of the log; `_position` is the log position of each change."""
         database = self._registration.session.database
-        connection = database.open_connection(write=False)
-        try:
-            with database.translate_errors():
-                for start, end in split_windows(after, until):
-                    piece = range(start + 1, end + 1)
-                    yield from self._read_window(connection, tables, (after, until), piece)
-        finally:
-            connection.close()
+        opened = closing(database.open_connection(write=False))
+        with opened as connection, database.translate_errors():
+            for start, end in split_windows(after, until):
+                piece = range(start + 1, end + 1)
+                yield from self._read_window(connection, tables, (after, until), piece)
 
     def _read_window(
         self, connection: sqlite3.Connection, tables: Tables, span: tuple[int, int], piece: range

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from typing import Any
 from zlib import crc32
@@ -135,11 +136,8 @@ def make_server_id(reader: str) -> int:
 
 def read_event_after(server: MariadbServer, server_id: int, start: int) -> BinlogEvent | None:
     """The event that begins at a position."""
-    log = BinlogReader(server, server_id, start, blocking=False)
-    try:
+    with closing(BinlogReader(server, server_id, start, blocking=False)) as log:
         return next((event for event in log.read_events() if event.position > start), None)
-    finally:
-        log.close()
 
 
 def read_log_base(connection: Connection) -> str:

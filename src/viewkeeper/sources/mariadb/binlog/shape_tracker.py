@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import itemgetter
@@ -196,12 +197,8 @@ class ShapeTracker:
 
 
 def _ask_characters(server: MariadbServer, charset: str) -> str:
-    connection = server.open_connection()
-    try:
-        with server.translate_errors():
-            return characters_of(connection, charset)
-    finally:
-        connection.close()
+    with closing(server.open_connection()) as connection, server.translate_errors():
+        return characters_of(connection, charset)
 
 
 _SECONDS = 5.0
