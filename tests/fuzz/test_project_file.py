@@ -100,8 +100,8 @@ def test_damaged_project_file(scratch: Path) -> None:
                     open_source(source, "reader").close()
         settings.with_algorithm("sweep", "complete")
         for view in ("top_products", "x"):
-            settings.refresh.mode_of(view)
-            settings.on_gap.policy_of(view)
+            settings.refresh.word_of(view)
+            settings.on_gap.word_of(view)
 
     good = [text.encode() for text in (FULL, ALONE, SMALL)]
     for data in good:
