@@ -87,7 +87,8 @@ WORDS = (
 NEVER = re.compile(
     r"\b(reflect|java_method|transform)\s*\(|\b(from|join)\s+(csv|text)\.", re.IGNORECASE
 )
-QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:\w*\W[^`]*)?`", re.DOTALL)
+"""Texts, and names that are no words."""
 SHAPES = {
     shape.relation: tuple(Field(name, kind) for name, (_, kind) in shape.columns.items())
     for shape in TABLES
@@ -118,7 +119,7 @@ def read_report_view(text: str) -> None:
 
 def check_given(parsed: ParsedView, given: str) -> None:
     """Spark is given nothing that runs code, and no table but those that were found."""
-    assert NEVER.search(QUOTED.sub("''", given)) is None, given
+    assert NEVER.search(QUOTED.sub("''", given).replace("`", "")) is None, given
     again = parse_view(HEAD + given, as_report=True).report
     assert again is not None
     assert parsed.report is not None

@@ -54,3 +54,34 @@ def test_damaged_random_views() -> None:
 def test_a_list_after_where_is_no_table() -> None:
     with pytest.raises(ViewkeeperError, match="a table outside of FROM"):
         parse_view(f"{HEAD}SELECT o.id FROM shop.orders o WHERE o.id > 0, o.total")
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "shop.orders o" + " LEFT JOIN shop.items" * 40,
+        "shop.orders o" + " JOIN shop.items" * 10 + " JOIN (SELECT 1 FROM t" + " JOIN u" * 10 + ")",
+        "shop.orders o" + " JOIN shop.items i JOIN shop.items" * 30 + " WHERE" + " ON" * 60,
+    ],
+)
+def test_joins_without_on_have_a_limit(tables: str) -> None:
+    """Each of them doubles what the parser does: 40 of them did not end."""
+    with pytest.raises(ViewkeeperError, match="JOINs without ON"):
+        parse_view(f"{HEAD}SELECT o.id FROM {tables}")
+
+
+def test_many_joins_are_read() -> None:
+    on = " JOIN shop.items i ON i.order_id = o.id"
+    every = [" CROSS JOIN shop.items i" * 40, on * 40, " JOIN shop.items i" * 14]
+    for joins in [*every, " NATURAL LEFT JOIN shop.items i" * 40]:
+        parse_view(f"{HEAD}SELECT o.id FROM shop.orders o{joins}", as_report=True)
+    union = " UNION ALL ".join(["SELECT o.id FROM shop.orders o JOIN shop.items i"] * 40)
+    assert parse_view(HEAD + union).report is not None
+
+
+@pytest.mark.parametrize("before", [" JOIN", ",", " JOIN LATERAL"])
+@pytest.mark.parametrize("query", ["SELECT 1 FROM t", "FROM t", "WITH w AS (SELECT 1) SELECT 1"])
+def test_a_query_in_place_of_a_table_has_brackets(before: str, query: str) -> None:
+    joined = f"shop.orders o JOIN shop.items i{before} {query}"
+    with pytest.raises(ViewkeeperError, match="unexpected"):
+        parse_view(f"{HEAD}SELECT o.id FROM {joined} UNION SELECT 2 FROM u JOIN shop.items")

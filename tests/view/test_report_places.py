@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from viewkeeper.errors import DefinitionError, UnsupportedError
-from viewkeeper.view.sql.bind import locate_error, report_text
+from viewkeeper.view.definition import Field
+from viewkeeper.view.sql.bind import bind_view, locate_error, report_text
 from viewkeeper.view.sql.view_statement import parse_view
 
 TEXT = """-- a report
@@ -36,3 +38,14 @@ def test_an_error_without_a_place_points_at_the_query() -> None:
     parsed = parse_view(TEXT, None)
     found = locate_error(parsed, DefinitionError("wrong"))
     assert (found.line, found.column) == (3, 1)
+
+
+@pytest.mark.parametrize("tail", ["", " GROUP BY o.id"])
+def test_a_place_is_a_word_of_its_own(tail: str) -> None:
+    """Words may touch the backticks of a name; without them the words became one."""
+    parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS SELECT o.id FROM`shop`.`orders`o{tail}")
+    if parsed.report is not None:
+        assert report_text(parsed) == f"SELECT o.id FROM __place_0 o{tail}"
+    else:
+        fields = (Field("id", pa.int64()),)
+        assert bind_view(parsed, lambda _: fields).query == "SELECT o.id FROM __place_0 o"

@@ -36,9 +36,9 @@ from viewkeeper.view.graph import fields_read, qualify_graph
 from viewkeeper.view.keyed_view import PREFIX
 from viewkeeper.view.render import quote_name
 from viewkeeper.view.sql.coerce import unify_types
-from viewkeeper.view.sql.report_query import ReportQuery
+from viewkeeper.view.sql.report_query import ReportQuery, TableName
 from viewkeeper.view.sql.scope import Schema, Scope, Scopes, qualifier_of, scopes_of
-from viewkeeper.view.sql.select_parts import SelectItem
+from viewkeeper.view.sql.select_parts import SelectItem, TableUse
 from viewkeeper.view.sql.sql_text import Span, SqlPiece, leaf_span_of
 from viewkeeper.view.sql.translate import ResolvedColumn, translate_piece
 from viewkeeper.view.sql.view_statement import ParsedView
@@ -201,8 +201,7 @@ def _rewrite_query(parsed: ParsedView, seen: Scopes) -> str:
     """
     changes: list[tuple[Span, str]] = []
     for index, table in enumerate(parsed.parts.tables):
-        alias = "" if table.aliased else f" AS {quote_name(table.alias)}"
-        changes.append((table.span, f"__place_{index}{alias}"))
+        changes.append((table.span, _place_text(parsed, table, index)))
     for item in parsed.parts.items:
         if (columns := _expand_star(seen.whole, item.piece.node)) is not None:
             changes.append((item.span, ", ".join(_full_name(seen.whole, c) for c in columns)))
@@ -211,6 +210,19 @@ def _rewrite_query(parsed: ParsedView, seen: Scopes) -> str:
     for scope, piece in _scoped_conditions(parsed, seen):
         changes += _shorten_qualifiers(scope, piece.node)
     return parsed.plain.replace_spans(parsed.body, changes)
+
+
+def _place_text(parsed: ParsedView, table: TableUse | TableName, index: int) -> str:
+    """A table as its place; apart from words that touched its backticks, as in FROM`a`.`b`c."""
+    text, span = parsed.plain.text, table.span
+    alias = "" if table.aliased else f" AS {quote_name(table.alias)}"
+    before = " " if _is_of_word(text[span.start - 1 : span.start]) else ""
+    after = " " if _is_of_word(text[span.end : span.end + 1]) else ""
+    return f"{before}__place_{index}{alias}{after}"
+
+
+def _is_of_word(letter: str) -> bool:
+    return letter != "" and not letter.isspace() and letter not in "(),"
 
 
 def _full_name(scope: Scope, column: Column) -> str:
@@ -328,11 +340,7 @@ def _report_changes(parsed: ParsedView) -> list[tuple[Span, str]]:
     report = parsed.report
     assert report is not None, "a plain view is bound, not compiled"
     changes = [
-        (
-            table.span,
-            f"__place_{index}" + ("" if table.aliased else f" AS {quote_name(table.alias)}"),
-        )
-        for index, table in enumerate(report.tables)
+        (table.span, _place_text(parsed, table, index)) for index, table in enumerate(report.tables)
     ]
     for column in report.tree.find_all(exp.Column):
         span, qualifier = leaf_span_of(column), qualifier_of(column)

@@ -7,6 +7,10 @@ level of nesting, and so does everything that walks the tree later, here, in Spa
 when a plan is sent to tasks; so the depth of the tree has a limit, and what is too deep for the
 parser itself is the same error. Chains of AND and of OR are one level, however long they are; they
 have a limit of their own, and so has the number of tables.
+
+The parser reads what follows a JOIN twice if that JOIN has no ON: as tables that are joined before
+it, with an ON behind them, and as tables after it. So JOINs without ON have a limit too, before it
+reads them: each doubles the time.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from sqlglot import Token, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
@@ -25,6 +29,8 @@ from viewkeeper.view.sql.sql_text import SqlText
 DEPTH_MAX = 150
 CHAIN_MAX = 2000
 TABLES_MAX = 500
+OPEN_JOINS_MAX = 14
+"""How many JOINs may wait for their ON at one place of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ def read_trees(text: TokenizedSql, sql: SqlText, tokens: list[Token]) -> list[ex
     """The syntax trees of some of the tokens, one for each statement."""
     refuse_foreign(sql, text.lexemes)
     compare_tokens(sql, text.lexemes, text.tokens)
+    _check_joins(sql, tokens)
     # What it does not know it reports as a command, which our callers refuse in their own words.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     parser = Dialect.get_or_raise("spark").parser(error_level=ErrorLevel.IMMEDIATE)
@@ -88,6 +95,37 @@ def _syntax_error(sql: SqlText, tokens: list[Token], error: ParseError) -> Defin
 def _too_deep(sql: SqlText, tokens: list[Token]) -> DefinitionError:
     hint = "define the inner parts as views of their own, or write alternatives as IN (...)"
     return sql.error_at("nested too deeply to be read", tokens[0].start, hint=hint)
+
+
+def _check_joins(sql: SqlText, tokens: list[Token]) -> None:
+    """DefinitionError if too many JOINs wait for their ON, inside and around brackets."""
+    waiting: list[list[bool]] = [[]]
+    for index, token in enumerate(tokens):
+        match token.token_type:
+            case TokenType.L_PAREN:
+                waiting.append([])
+            case TokenType.R_PAREN if len(waiting) > 1:
+                waiting.pop()
+            case TokenType.JOIN | TokenType.STRAIGHT_JOIN:
+                before = {each.token_type for each in tokens[max(index - 3, 0) : index]}
+                waiting[-1].append(not before & {TokenType.CROSS, TokenType.NATURAL})
+            case TokenType.ON | TokenType.USING if waiting[-1]:
+                waiting[-1].pop()
+            case TokenType.UNION | TokenType.EXCEPT | TokenType.INTERSECT:
+                waiting[-1].clear()
+            case TokenType.SELECT | TokenType.WITH | TokenType.FROM if waiting[-1]:
+                _refuse_bare_query(sql, tokens, index)
+        if sum(map(sum, waiting)) > OPEN_JOINS_MAX:
+            hint = "write ON behind each JOIN, or CROSS JOIN where there is no condition"
+            message = f"more than {OPEN_JOINS_MAX} JOINs without ON"
+            raise sql.error_at(message, token.start, hint=hint)
+
+
+def _refuse_bare_query(sql: SqlText, tokens: list[Token], index: int) -> None:
+    """A query in place of a table without brackets, which only sqlglot reads."""
+    before = tokens[index - 1].token_type if index else None
+    if before in (TokenType.JOIN, TokenType.COMMA, TokenType.LATERAL):
+        raise sql.error_at(f'unexpected "{tokens[index].text}"', tokens[index].start)
 
 
 def _check_depth(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> None:
