@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from viewkeeper.view.definition import (
@@ -153,3 +155,35 @@ def test_a_constant_in_on_is_checked_where_its_place_is_met_from_below() -> None
     assert plan.decidable_conditions(below | {1}, below, origin=2) == [never]
     assert plan.decidable_conditions(below | {0}, below, origin=2) == []
     assert plan.decidable_conditions(frozenset({0, 1}), frozenset({0}), origin=0) == []
+
+
+def conditions_asked(view: ViewDefinition) -> dict[tuple[int, int, str], list[tuple[str, str]]]:
+    """What each step of a view asks of its target besides keys: column and operator."""
+    plan = sweep_plan_of(view)
+    asked = [plan.local_conditions(step) for step in plan.steps]
+    return {
+        step: [(each.column, each.operator) for each in found]
+        for step, found in zip(steps_of(plan), asked, strict=True)
+    }
+
+
+def test_conditions_on_one_place_are_asked_with_its_keys() -> None:
+    below_five = Compare("<", column(1, "p"), Literal(5, INT))
+    both = Compare("<", column(0, "p"), column(1, "p"))
+    view = replace(view_of({}, 2, (equal(0, 1),)), predicates=(below_five, both))
+    assert conditions_asked(view) == {(0, 1, ""): [("p", "<")], (1, 0, ""): []}
+
+
+def test_a_left_place_is_asked_under_its_own_conditions_alone() -> None:
+    """WHERE may hold where nothing matches, and would then find a match that has gone."""
+    in_on, in_where = (
+        Compare(">=", column(1, "p"), Literal(1, INT)),
+        Compare("=", column(1, "k"), Literal(7, INT)),
+    )
+    view = replace(view_of({1: keyed("left", 0, 1, in_on)}, 2), predicates=(in_where,))
+    asked = conditions_asked(view)
+    assert asked == {
+        (1, 0, ""): [],
+        (0, 1, "own"): [("p", ">=")],
+        (0, 1, "keyed"): [("p", ">=")],
+    }

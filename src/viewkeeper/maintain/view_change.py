@@ -25,6 +25,7 @@ Symbols: the paper's TempView is `partials`; its left and right sweep are the up
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -114,7 +115,9 @@ def sweep_stages(
             if bound and step.target in bound:
                 extend(step, _join_bound(algebra, plan, step, bound[step.target], waiting))
                 continue
-            lookup = lookup_for(algebra, plan, step, waiting)
+            lookup = replace(
+                lookup_for(algebra, plan, step, waiting), conditions=plan.local_conditions(step)
+            )
             versions = _versions_unasked(algebra, plan, step, lookup, pending)
             if versions is None:
                 asked.append((step, lookup))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import SchemaError
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import (
@@ -25,6 +26,7 @@ from viewkeeper.updates.source_protocol import (
     TableDescription,
 )
 from viewkeeper.view.definition import Field, Relation
+from viewkeeper.view.local_condition import LocalCondition
 
 Row = tuple[Any, ...]
 Delta = Mapping[str, Sequence[tuple[Row, int]]]
@@ -113,6 +115,8 @@ class MemorySnapshot:
             keys = {tuple(key.values()) for key in lookup.keys.to_pylist()}
             found = zip(*(rows[name].to_pylist() for name in lookup.on), strict=True)
             rows = rows.filter(pa.array([key in keys for key in found], pa.bool_()))
+        for condition in lookup.conditions:
+            rows = rows.filter(_meets_condition(rows[condition.column], condition))
         tail = self._source._changes_under(table, lookup.columns, after, self._cut)
         return Answer(rows, self._cut, after, tail)
 
@@ -129,6 +133,19 @@ class MemorySnapshot:
         counts = self._source.rows_under(table, self._cut)
         assert all(count >= 0 for count in counts.values()), "a cut must be a possible state"
         return _arrow_table(counts.elements(), self._source.describe_table(table).fields)
+
+
+def _meets_condition(values: Any, condition: LocalCondition) -> Any:
+    """Which values meet a condition; NULL does not."""
+    if condition.operator == "in":
+        return pc.is_in(values, value_set=pa.array(condition.values, condition.type))
+    compare = {
+        "<": pc.less,
+        "<=": pc.less_equal,
+        ">": pc.greater,
+        ">=": pc.greater_equal,
+    }[condition.operator]
+    return compare(values, pa.scalar(condition.values[0], condition.type))
 
 
 def _arrow_table(rows: Iterable[Row], fields: Sequence[Field]) -> pa.Table:

@@ -29,6 +29,7 @@ from viewkeeper.errors import SchemaError
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field, Relation
+from viewkeeper.view.local_condition import LocalCondition
 
 Tables: TypeAlias = Mapping[str, Sequence[str]]
 """Columns, per table of one source."""
@@ -105,7 +106,8 @@ class Lookup:
 
     `keys` is a table with the columns of `on`, distinct; a column that is null-safe may hold NULL,
     which then asks for rows whose column is NULL. The answer may hold more rows than asked for (the
-    asker joins and filters again), never fewer.
+    asker joins and filters again), never fewer, but for rows that do not meet its `conditions`: a
+    source leaves them out where it can.
     """
 
     place: int
@@ -114,6 +116,7 @@ class Lookup:
     on: tuple[str, ...]
     null_safe: tuple[bool, ...]
     keys: pa.Table | None
+    conditions: tuple[LocalCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

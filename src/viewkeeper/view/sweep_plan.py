@@ -30,6 +30,7 @@ from viewkeeper.view.join_tree import (
     fan_out_of,
     join_tree_of,
 )
+from viewkeeper.view.local_condition import LocalCondition, local_conditions_of
 from viewkeeper.view.moving_window import MovingWindow, moving_window_of
 
 
@@ -89,6 +90,19 @@ class SweepPlan:
             reads += [(condition, places_of(condition) | place) for condition in match.conditions]
         ready = [(condition, places) for condition, places in reads if places <= covered]
         return [c for c, places in ready if before is None or not places <= before]
+
+    def local_conditions(self, step: SweepStep) -> tuple[LocalCondition, ...]:
+        """What rows of a step's target must meet to be of any use to the partial rows that ask.
+
+        At a left place a condition of the view may be met where nothing matches, so only those of
+        its ON count, and only where it is met as a keyed place.
+        """
+        if step.match is not None:
+            return local_conditions_of(step.match.own_conditions)
+        if self.view.places[step.target].keyed is not None:
+            return ()
+        mine = [c for c in self.conditions if places_of(c) == {step.target}]
+        return local_conditions_of(mine)
 
     def match_at(self, place: int) -> KeyedMatch | None:
         """How a keyed place is met; None for any other."""

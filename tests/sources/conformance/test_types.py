@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import eq, ge, gt, le, lt
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from tests.sources.conformance.types_table import cases_of, type_table
 from viewkeeper.errors import ConversionError, SchemaError, SourceAwayError, SourceError
 from viewkeeper.updates.source_protocol import COUNT, Source
 from viewkeeper.view.definition import Relation
+from viewkeeper.view.expression import Call, Column, Compare, Literal
+from viewkeeper.view.local_condition import LocalCondition, local_conditions_of
 
 ALL = [(kind, number) for kind in KINDS for number in range(len(cases_of(kind)))]
 NAMES = [f"{kind}-{cases_of(kind)[number].declared}" for kind, number in ALL]
@@ -38,6 +41,7 @@ STRANGE = [
 ]
 STRANGE_NAMES = [f"{kind}-{case.declared}-{misfit.told}" for kind, case, misfit in STRANGE]
 TABLES = {"t": ["id", "c0"]}
+OPERATORS = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 @dataclass
@@ -48,6 +52,10 @@ class Seen:
     refused: dict[str, str] = field(default_factory=dict)
     read: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     found: dict[str, list[bool]] = field(default_factory=dict)
+    lost: dict[str, list[str]] = field(default_factory=dict)
+    """Per column, the conditions whose answers lack a row that meets them."""
+    first: list[int] = field(default_factory=list)
+    """The rows that are found by `id <= 0`."""
 
 
 def by_column(rows: list[tuple[Any, ...]], columns: Sequence[str]) -> dict[str, list[Any]]:
@@ -88,11 +96,18 @@ def explore(database: Database, cases: Sequence[Case]) -> Seen:
         seen.read["in a scan"] = by_column(scanned, columns)
         answer = snapshot.answer_lookup(lookup_of("t", columns), middle)
         seen.read["in an answer"] = by_column(rows_of(answer.rows, columns), columns)
+        condition = condition_of("id", pa.int64(), "<=", [0])
+        answer = snapshot.answer_lookup(
+            replace(lookup_of("t", ["id"]), conditions=condition), middle
+        )
+        seen.first = [int(number) for (number,) in rows_of(answer.rows, ["id"])]
         for name in columns[1:]:
             values = cases[int(name[1:])].values
             asks = partial_lookup(snapshot, name, seen.kept[name], middle)
             seen.found[name] = [row in asks(value.kept) for row, value in enumerate(values)]
             seen.found[name].append(len(values) in asks(None))
+            kept = [value.kept for value in values]
+            seen.lost[name] = lost_rows(snapshot, name, seen.kept[name], kept, middle)
     table.empty()
     end = look_all(source, middle)[-1].position
     seen.read["as deleted"] = streamed(source, tables, middle, end, -1)
@@ -110,6 +125,37 @@ def partial_lookup(
         return [int(number) for (number,) in rows_of(answer.rows, ["id"])]
 
     return ask
+
+
+def lost_rows(
+    snapshot: Any, name: str, kind: pa.DataType, values: Sequence[Any], after: int
+) -> list[str]:
+    """The conditions on a column by which a lookup loses a row that meets them: each value with
+    each operator, and every other value in a list; by keys, and without."""
+    lost = []
+    everything = pa.table({"id": pa.array(range(len(values) + 1), pa.int64())})
+    asked = [(operator, [value]) for operator in OPERATORS for value in values]
+    for operator, with_values in [*asked, ("=", values[::2]), ("=", values[1::2])]:
+        condition = condition_of(name, kind, operator, with_values)
+        for keys in (everything, None) if condition else ():
+            lookup = replace(lookup_of("t", ["id", name], keys), conditions=condition)
+            rows = snapshot.answer_lookup(lookup, after).rows
+            found = {int(number) for number, _ in rows_of(rows, ["id", name])}
+            compare = OPERATORS[operator]
+            met = {n for n, v in enumerate(values) if any(compare(v, w) for w in with_values)}
+            if not met <= found:
+                lost.append(f"{operator} {with_values}: rows {sorted(met - found)} are lost")
+    return lost
+
+
+def condition_of(
+    name: str, kind: pa.DataType, operator: Any, values: Sequence[Any]
+) -> tuple[LocalCondition, ...]:
+    """The condition that a lookup carries for a comparison, if it carries one."""
+    column, literals = Column(0, name, kind), [Literal(value, kind) for value in values]
+    if len(literals) == 1:
+        return local_conditions_of([Compare(operator, column, literals[0])])
+    return local_conditions_of([Call("in", (column, *literals), pa.bool_())])
 
 
 def streamed(
@@ -159,6 +205,14 @@ def test_values_arrive_exactly_or_are_refused(
             assert same(one, other), f"{way}: {one!r} instead of {other!r}"
     assert len(seen.read) >= 4
     assert all(seen.found[name]), "each is found by a lookup of itself, and NULL by NULL"
+    assert seen.lost[name] == []
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "sqlite-wal"])
+def test_databases_leave_out_what_does_not_meet_a_condition(
+    seen_of: Callable[[str], Seen], kind: str
+) -> None:
+    assert seen_of(kind).first == [0]
 
 
 @pytest.fixture

@@ -220,6 +220,7 @@ def _asked_of(
 
     One that asks by fewer columns finds more rows, which are joined again.
     """
+    lookup = replace(lookup, conditions=())
     on = [(i, name) for i, name in enumerate(lookup.on) if name in known]
     names = tuple(known[name] for _, name in on)
     if lookup.keys is None or not on or len({*names}) < len(names):

@@ -33,6 +33,7 @@ from viewkeeper.sources.sqlite.schema import (
     quote_name,
 )
 from viewkeeper.sources.sqlite.types import SqliteKind, as_is, kind_or_refuse
+from viewkeeper.view.local_condition import LocalCondition
 
 KEYS = f"temp.{OWN_PREFIX}keys"
 # What SQLite itself brings; any other collation exists only in the application's connections.
@@ -111,6 +112,35 @@ def load_keys(
         connection.executemany(f"INSERT INTO {KEYS} VALUES ({marks})", keys)
     if len(prefix_of(table, [column.column for column in columns])) < len(columns):
         connection.execute(f"CREATE INDEX {KEYS}_all ON {OWN_PREFIX}keys ({names})")
+
+
+def filter_conditions(
+    source: str, table: SqliteTable, conditions: Sequence[LocalCondition]
+) -> tuple[list[str], list[object]]:
+    """What of these conditions SQLite decides as the kernel does, or calls true more often; and
+    the values that they compare with.
+
+    Which of two values is the greater one is asked of whole numbers only: others have no storage
+    class of their own.
+    """
+    found: list[str] = []
+    values: list[object] = []
+    for condition in conditions:
+        column = table.column_named(source, condition.column)
+        kind = kind_or_refuse(source, table, condition.column)
+        if kind.arrow != condition.type or not kind.one_spelling:
+            continue
+        name = f"r.{quote_name(column.name)}"
+        if condition.operator == "in":
+            # A column's own collation may be one that only the application has.
+            equal = " OR ".join(f"{name} = ? COLLATE BINARY" for _ in condition.values)
+            found.append(f"({equal})")
+        elif pa.types.is_integer(kind.arrow):
+            found.append(f"{name} {condition.operator} ?")
+        else:
+            continue
+        values += _stored_values(kind, condition.values)
+    return found, values
 
 
 def prefix_of(table: SqliteTable, columns: Sequence[str]) -> tuple[KeyPart, ...]:

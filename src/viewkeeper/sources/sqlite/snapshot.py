@@ -30,6 +30,7 @@ from viewkeeper.sources.sqlite.database import SqliteDatabase, journal_mode
 from viewkeeper.sources.sqlite.handle_lookup import FoundTable, find_handle, refuse_broken, table_of
 from viewkeeper.sources.sqlite.lookup import (
     SqliteKeyColumn,
+    filter_conditions,
     key_columns,
     load_keys,
     lookup_query,
@@ -111,11 +112,14 @@ class SqliteSnapshot:
     ) -> pa.Table:
         shape = read.found.layout_of(lookup.columns)
         select = _select_list(read.found, lookup.columns)
+        source, table = self._database.source, read.table
+        filters, values = filter_conditions(source, table, lookup.conditions)
         if keyed is None:
-            query = f"SELECT {select} FROM main.{quote_name(read.table.name)} AS r"
+            query = f"SELECT {select} FROM main.{quote_name(table.name)} AS r WHERE TRUE"
         else:
-            query = lookup_query(read.table, select, keyed)
-        return shape.read_all(self._connection.execute(query))
+            query = lookup_query(table, select, keyed)
+        whole = " AND ".join([query, *filters])
+        return shape.read_all(self._connection.execute(whole, values))
 
     def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
         with self._database.translate_errors(), self._read_transaction() as cut:

@@ -26,6 +26,7 @@ from viewkeeper.sources.mariadb.schema import MariadbTable
 from viewkeeper.sources.mariadb.server_connection import quote_name
 from viewkeeper.sources.mariadb.types import MariadbKind, select_list_of
 from viewkeeper.updates.source_protocol import Lookup
+from viewkeeper.view.local_condition import LocalCondition
 
 # Keys beyond this part of the rows touch so many pages that reading all of them is cheaper.
 SCAN_PART = 0.2
@@ -48,19 +49,45 @@ def build_lookup_query(table: MariadbTable, lookup: Lookup) -> str:
     """The query that finds at least the rows that a lookup asks for."""
     searched = _searched_columns(table, lookup)
     literals = _literal_keys(lookup, searched) if searched else None
-    everything = build_scan_query(table, lookup.columns)
+    filters = _filter_conditions(table, lookup.conditions)
     if literals is None:
-        return everything
+        return build_scan_query(table, lookup.columns, lookup.conditions)
     if len(searched) == 1:
-        return _query_by_list(everything, searched[0], [key for (key,) in literals])
+        everything = build_scan_query(table, lookup.columns)
+        return _query_by_list(everything, searched[0], [key for (key,) in literals], filters)
     select = select_list_of([table.require_kept_column(name) for name in lookup.columns])
-    return _query_by_join(table, select, searched, literals)
+    joined = _query_by_join(table, select, searched, literals)
+    return f"{joined}{''.join(f' AND {each}' for each in filters)}"
 
 
-def build_scan_query(table: MariadbTable, columns: Sequence[str]) -> str:
-    """The query for all rows."""
+def build_scan_query(
+    table: MariadbTable, columns: Sequence[str], conditions: Sequence[LocalCondition] = ()
+) -> str:
+    """The query for all rows that may meet some conditions."""
     select = select_list_of([table.require_kept_column(name) for name in columns])
-    return f"SELECT {select} FROM {table.quoted_name} AS r"
+    filters = " AND ".join(_filter_conditions(table, conditions))
+    where = f" WHERE {filters}" if filters else ""
+    return f"SELECT {select} FROM {table.quoted_name} AS r{where}"
+
+
+_ORDERED = ("integer", "decimal", "date")
+
+
+def _filter_conditions(table: MariadbTable, conditions: Sequence[LocalCondition]) -> list[str]:
+    """What of these conditions MariaDB decides as the kernel does, or calls true more often."""
+    found = []
+    for condition in conditions:
+        name, kind = table.require_kept_column(condition.column)
+        column, spell = f"r.{quote_name(name)}", speller_of(kind)
+        if kind.arrow != condition.type or kind.family not in (*_ORDERED, "text"):
+            # The column has another type by now, or one whose values are not what they show.
+            continue
+        spelled = [text for value in condition.values if (text := spell(value)) is not None]
+        if condition.operator == "in":
+            found.append(f"{column} IN ({', '.join(spelled)})" if spelled else "FALSE")
+        elif kind.family in _ORDERED:
+            found.append(f"{column} {condition.operator} {spelled[0]}")
+    return found
 
 
 def _searched_columns(table: MariadbTable, lookup: Lookup) -> list[MariadbKeyColumn]:
@@ -100,12 +127,14 @@ def _spell_key(value: object, spell: Callable[[object], str | None], null_safe: 
     return spell(value)
 
 
-def _query_by_list(relation: str, key: MariadbKeyColumn, keys: Sequence[str]) -> str:
-    column = f"r.{quote_name(key.name)}"
+def _query_by_list(
+    relation: str, key: MariadbKeyColumn, keys: Sequence[str], filters: Sequence[str]
+) -> str:
+    column, more = f"r.{quote_name(key.name)}", "".join(f" AND {each}" for each in filters)
     listed = ", ".join(literal for literal in keys if literal != "NULL")
-    parts = [f"{relation} WHERE {column} IN ({listed})"] if listed else []
+    parts = [f"{relation} WHERE {column} IN ({listed}){more}"] if listed else []
     if "NULL" in keys:
-        parts.append(f"{relation} WHERE {column} IS NULL")
+        parts.append(f"{relation} WHERE {column} IS NULL{more}")
     return " UNION ALL ".join(parts) or f"{relation} WHERE FALSE"
 
 

@@ -357,7 +357,7 @@ class MariadbSnapshot:
             " WHERE table_schema = %s AND table_name = %s"
         )
         rows, longest = fetch_texts(self._connection, query, (table.database, table.name))[0]
-        everything = build_scan_query(table, lookup.columns)
+        everything = build_scan_query(table, lookup.columns, lookup.conditions)
         if keys > SCAN_PART * int(rows or 0):
             return everything
         asked = build_lookup_query(table, lookup)
@@ -434,4 +434,8 @@ def _translate_lookup(lookup: Lookup, asked: _AskedTable) -> Lookup:
     keys = lookup.keys
     if keys is not None:
         keys = keys.select(list(lookup.on)).rename_columns(list(on))
-    return replace(lookup, columns=asked.names_now(lookup.columns), on=on, keys=keys)
+    conditions = tuple(
+        replace(each, column=asked.columns[each.column][1]) for each in lookup.conditions
+    )
+    columns = asked.names_now(lookup.columns)
+    return replace(lookup, columns=columns, on=on, keys=keys, conditions=conditions)

@@ -36,6 +36,7 @@ from viewkeeper.sources.postgres.types import (
 from viewkeeper.sources.tables.column_type import MisfitError
 from viewkeeper.sources.tables.shape import batch_without_columns, change_schema_of
 from viewkeeper.updates.source_protocol import COUNT, POSITION
+from viewkeeper.view.local_condition import LocalCondition
 
 SCAN_SHARE = 0.15
 """Beyond this share of a table's rows, reading all of them is cheaper than finding the keys."""
@@ -118,6 +119,29 @@ def _match_condition(columns: Sequence[PostgresKeyColumn], keys: pa.Table) -> st
         return f"{columns[0].compared_sql} = ANY({arrays[0]})"
     compared = ", ".join(column.compared_sql for column in columns)
     return f"({compared}) IN (SELECT * FROM unnest({', '.join(arrays)}))"
+
+
+_ORDERED = ("bigint", "numeric", "date")
+
+
+def filter_conditions(
+    source: str, table: PostgresTable, conditions: Sequence[LocalCondition]
+) -> list[str]:
+    """What of these conditions PostgreSQL decides as the kernel does, or calls true more often."""
+    found = []
+    for condition in conditions:
+        (column,) = key_columns(source, table, [condition.column], [False])
+        values = pa.array(condition.values, condition.type)
+        if column.kind.arrow != condition.type:
+            # The column has another type by now.
+            continue
+        if condition.operator == "in":
+            found.append(_match_condition([column], pa.table({column.name: values})) or "FALSE")
+        elif column.kind.key in _ORDERED:
+            (text,) = column.kind.spell(values).to_pylist()
+            bound = f"{quote_literal(text)}::{column.kind.key}"
+            found.append(f"r.{column.sql} {condition.operator} {bound}")
+    return found
 
 
 def is_indexed(table: PostgresTable, columns: Sequence[PostgresKeyColumn]) -> bool:

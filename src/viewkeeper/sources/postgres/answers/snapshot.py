@@ -32,6 +32,7 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.postgres.answers.lookup import (
     PostgresLayout,
+    filter_conditions,
     is_scan_cheaper,
     key_columns,
     key_conditions,
@@ -182,14 +183,18 @@ class PostgresSnapshot:
         table = self._tables[name]
         self._tails.check_barriers(name, after)
         shape = layout_of(source, table, lookup.columns)
+        filters = filter_conditions(source, table, lookup.conditions)
+        everything = [" AND ".join(filters)] if filters else []
         if lookup.keys is None or not lookup.on:
-            rows = self._session.read_many(table, shape, [])
+            rows = self._session.read_many(table, shape, everything)
         else:
             columns = key_columns(source, table, lookup.on, lookup.null_safe)
             if is_scan_cheaper(table, columns, lookup.keys.num_rows):
-                rows = self._session.read_many(table, shape, [])
+                rows = self._session.read_many(table, shape, everything)
             else:
-                conditions = list(key_conditions(columns, lookup.keys))
+                conditions = [
+                    " AND ".join([each, *filters]) for each in key_conditions(columns, lookup.keys)
+                ]
                 few = lookup.keys.num_rows < self._many_keys(table, lookup.on)
                 rows = (
                     self._session.read_few(table, shape, conditions)
