@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
 from viewkeeper.storage import disk
+from viewkeeper.storage.sealed_json import write_sealed
 
 
 @pytest.fixture
@@ -38,13 +39,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_a_source_remembers_is_whole_after_a_power_cut(
     tmp_path: Path, steps: list[str]
 ) -> None:
-    write_state_file(tmp_path / "log.json", "log", {"at": 1}, durable=False)
+    write_sealed(tmp_path / "log.json", "log", {"at": 1}, durable=False)
     assert steps == ["sync the content", "rename"]
     assert read_state_file(tmp_path / "log.json", "log", dict) == {"at": 1}
 
 
 def test_what_is_durable_is_there_after_a_power_cut(tmp_path: Path, steps: list[str]) -> None:
-    write_state_file(tmp_path / "log.json", "log", {"at": 1})
+    write_sealed(tmp_path / "log.json", "log", {"at": 1})
     assert steps == ["sync the content", "rename", "sync the folder"]
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "names.json"
@@ -114,8 +115,8 @@ class SourceHandles:
         if self._file is None:
             return
         body = {h: {"id": n.identity, "columns": dict(n.columns)} for h, n in self._handles.items()}
-        write_state_file(self._file.with_name(COPY), "names", body)
-        write_state_file(self._file, "names", body)
+        write_sealed(self._file.with_name(COPY), "names", body)
+        write_sealed(self._file, "names", body)
 
 
 def _decode_book(body: Any) -> dict[str, HandleTarget]:

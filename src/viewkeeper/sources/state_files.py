@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from viewkeeper.errors import CorruptError, SourceError, reload_hint
-from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
+from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain
 
 T = TypeVar("T")
 
@@ -35,8 +35,3 @@ def read_state_file(path: Path, kind: str, decode: Callable[[Any], T]) -> T | No
             detail=error.detail if isinstance(error, CorruptError) else str(error),
             hint=mend,
         ) from error
-
-
-def write_state_file(path: Path, kind: str, body: object, *, durable: bool = True) -> None:
-    """Replace what a file holds, sealed; what is not durable may be as before after a power cut."""
-    write_sealed(path, kind, body, durable=durable)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import GapError, reload_hint
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
 from viewkeeper.upstream.parent_project import ParentFiles, ParentProject
@@ -54,7 +55,7 @@ class ParentMemory:
             return
         self.now = followed
         if self._file is not None:
-            write_state_file(self._file, "parent", _encode_parent(followed))
+            write_sealed(self._file, "parent", _encode_parent(followed))
 
     def forget_parent(self) -> None:
         self.now = None

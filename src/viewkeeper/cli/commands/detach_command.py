@@ -59,9 +59,8 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
             "or loaded again"
         )
         click.confirm("Detach?", abort=True, err=True)
-    with closing(
-        Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    ) as connections:
+    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    with closing(connections):
         return max([_detach_source(connections, name, force) for name in chosen], default=0)
 
 

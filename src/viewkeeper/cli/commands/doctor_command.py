@@ -50,9 +50,8 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
     head = read_head(settings.warehouse)
     catalogue = read_views(settings.folder, frozenset(settings.sources), head)
     catalogue.use_refresh(settings.refresh.word_of)
-    with closing(
-        Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    ) as connections:
+    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    with closing(connections):
         found = examine_project(
             catalogue, connections, lambda what: print_note(f"looking at {what} ...")
         )

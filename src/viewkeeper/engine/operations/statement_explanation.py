@@ -72,9 +72,8 @@ def explain_statement(
 
 def explain_bound(settings: Settings, catalogue: ViewCatalogue, view: str) -> ViewExplanation:
     """Explain a view of a catalogue, bound to the project's sources."""
-    with closing(
-        Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    ) as connections:
+    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    with closing(connections):
         bound = catalogue.bind_view(view, connections)
         return explain_view(bound, connections, settings.algorithm_of(view))
 

@@ -133,14 +133,14 @@ class HttpRegistry:
         return self._call_service("claim", asked, granted)
 
     def release_claim(self, reporter: Reporter) -> None:
-        reported = wire_format.write_reporter(reporter)
+        reported = asdict(reporter)
         self._call_service(
             "release", {"group": reporter.group, "reporter": reported}, wire_format.read_nothing
         )
 
     def register_ids(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
         check_claimed(self.name, group, ids, reporter)
-        reported = wire_format.write_reporter(reporter)
+        reported = asdict(reporter)
         n = 0
         # More than fit into one request are accepted request by request.
         for start in range(0, max(1, len(ids)), wire_format.IDS_MAX):

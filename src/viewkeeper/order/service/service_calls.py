@@ -115,7 +115,7 @@ class ServiceCalls:
         )
         self._store.check_secret(names[2], caller.secret)
         reporter = self._store.claim_source(*names, seconds)
-        return None if reporter is None else wire_format.write_reporter(reporter)
+        return None if reporter is None else asdict(reporter)
 
     def _answer_release(self, given: CallArguments, caller: ServiceCaller) -> object:
         self._store.release_claim(self._verified_reporter(given, caller))

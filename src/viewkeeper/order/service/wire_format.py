@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NoReturn
 
 from viewkeeper.errors import (
@@ -298,10 +297,6 @@ def _printable_text(value: object) -> str | None:
     if not isinstance(value, str) or not value:
         return None
     return "".join(each if each.isprintable() else " " for each in value[:_WORDS_MAX])
-
-
-def write_reporter(reporter: Reporter) -> dict[str, object]:
-    return asdict(reporter)
 
 
 def read_reporter(data: object) -> Reporter:

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape, history_of
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
 from viewkeeper.sources.tables.shape import TableShape
 from viewkeeper.sources.tables.shape_history import ShapeHistory
+from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "state.json"
@@ -41,4 +42,4 @@ def read_state(home: Path) -> DeltaState | None:
 
 
 def write_state(home: Path, state: DeltaState) -> None:
-    write_state_file(home / FILE, "state", asdict(state))
+    write_sealed(home / FILE, "state", asdict(state))

@@ -35,10 +35,11 @@ import pyarrow.parquet as pq
 from viewkeeper.errors import GapError, SourceError, reload_hint
 from viewkeeper.sources.files.settings import type_of_word, type_word_of
 from viewkeeper.sources.files.table_files import FileStamp, Listing
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
 from viewkeeper.sources.tables.column_type import TableColumns
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import DigestNamedFile, digest_name
+from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.view.definition import Field
 
@@ -119,7 +120,7 @@ class StateLeases:
 
     def write_lease(self, name: str, until: float) -> None:
         lease = {"name": name, "until": until, "oldest": self._oldest_number()}
-        write_state_file(self._lease_path(name), "lease", lease)
+        write_sealed(self._lease_path(name), "lease", lease)
 
     def _oldest_number(self) -> int:
         return next(iter(self._list_numbers()), 0)
@@ -164,7 +165,7 @@ class StateFolder:
         return read_state_file(self.home / "followed.json", "followed", read) or {}
 
     def write_followed(self, tables: Mapping[str, list[str]]) -> None:
-        write_state_file(self.home / "followed.json", "followed", dict(tables))
+        write_sealed(self.home / "followed.json", "followed", dict(tables))
 
     def list_numbers(self) -> list[int]:
         """The states that are there, in order."""
@@ -211,7 +212,7 @@ class StateFolder:
 
     def write_state(self, state: AcceptedState) -> None:
         """The moment at which a state is accepted."""
-        write_state_file(self.home / "states" / f"{state.number}.json", "state", asdict(state))
+        write_sealed(self.home / "states" / f"{state.number}.json", "state", asdict(state))
 
     def copy_path(self, copy: str) -> Path:
         return self.home / "copies" / f"{copy}.parquet"
@@ -261,7 +262,7 @@ class StateFolder:
         if text is None:
             path.unlink(missing_ok=True)
         else:
-            write_state_file(path, "problem", {"text": text})
+            write_sealed(path, "problem", {"text": text})
 
     def forget_before(self, position: int) -> None:
         """Remove what only states before `position` need; leases keep it."""

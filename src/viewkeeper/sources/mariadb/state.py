@@ -30,7 +30,8 @@ from viewkeeper.sources.mariadb.position import (
     spell_position,
 )
 from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServer, fetch_texts
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 
 _FILE = "state.json"
@@ -70,7 +71,7 @@ def write_state(home: Path, state: MariadbState) -> None:
         "shapes": shapes_to_json(state.shapes),
         "mark": None if state.mark is None else asdict(state.mark),
     }
-    write_state_file(home / _FILE, "state", body)
+    write_sealed(home / _FILE, "state", body)
 
 
 def remove_state(home: Path) -> bool:

@@ -44,7 +44,8 @@ from viewkeeper.sources.sqlite.capture.follow import detach_reader, follow_for_r
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, pending_name
 from viewkeeper.sources.sqlite.database import LastingConnection, is_busy, write_transaction
 from viewkeeper.sources.sqlite.handle_lookup import find_wanted
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.source_protocol import DetachResult, Tables
 
@@ -252,7 +253,7 @@ class LogMemory:
     def _write_known(self, known: KnownLog, durable: bool) -> None:
         if known != self._known:
             if self._file is not None:
-                write_state_file(self._file, "log", asdict(known), durable=durable)
+                write_sealed(self._file, "log", asdict(known), durable=durable)
             self._known = known
 
 

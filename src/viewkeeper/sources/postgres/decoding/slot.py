@@ -41,7 +41,8 @@ from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import quote_name
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 
 _NAME_MAX = 63
@@ -348,7 +349,7 @@ def _decode_state(stored: Any) -> PostgresState:
 
 
 def write_state(home: Path, state: PostgresState, durable: bool) -> None:
-    write_state_file(home / FILE, "state", asdict(state), durable=durable)
+    write_sealed(home / FILE, "state", asdict(state), durable=durable)
 
 
 def read_steps(home: Path) -> list[list[dict[str, Any]]]:
@@ -358,7 +359,7 @@ def read_steps(home: Path) -> list[list[dict[str, Any]]]:
 
 
 def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:
-    write_state_file(home / SHAPES, "shapes", steps)
+    write_sealed(home / SHAPES, "shapes", steps)
 
 
 def forget_state(home: Path) -> None:
