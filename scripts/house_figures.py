@@ -54,7 +54,7 @@ def count_names(index: SourceIndex) -> list[tuple[str, str]]:
     found_variables = sum(
         isinstance(node, ast.Name) and node.id == "found" and isinstance(node.ctx, ast.Store)
         for module in index.modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
     )
     return [
         ("functions", f"{len(functions):,}"),

@@ -24,7 +24,7 @@ import pytest
 
 from tests.house import rules as house
 from tests.house.exceptions import FILE, read_exceptions
-from tests.house.source_index import SourceIndex, SourceModule
+from tests.house.source_index import SourceIndex, SourceModule, nodes_of, parse_text
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,9 +44,13 @@ class File:
     def lines(self) -> list[str]:
         return self.text.splitlines()
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.name)
+        return parse_text(self.text)
+
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return nodes_of(self.text)
 
     @cached_property
     def comments(self) -> dict[int, str]:
@@ -79,7 +83,7 @@ def has_prose(file: File) -> Complaints:
 
 
 def has_short_functions(file: File) -> Complaints:
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > 50:
@@ -105,7 +109,7 @@ def has_no_loose_ends(file: File) -> Complaints:
 def has_no_print(file: File) -> Complaints:
     if file.name.startswith(("src/viewkeeper/cli/", "src/viewkeeper/demo/")):
         return
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -115,7 +119,7 @@ def has_no_print(file: File) -> Complaints:
 
 
 def explains_broad_excepts(file: File) -> Complaints:
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if not isinstance(node, ast.ExceptHandler) or not is_broad(node.type):
             continue
         reraises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
@@ -138,6 +142,8 @@ def is_reason(text: str) -> bool:
 
 
 def explains_ignored_types(file: File) -> Complaints:
+    if not re.search(r"type:\s*ignore", file.text):
+        return
     for number, comment in file.comments.items():
         found = re.search(r"type:\s*ignore(\[[^\]]*\])?(.*)", comment)
         if found and not is_reason(found[2]):

@@ -244,7 +244,7 @@ def engine_names_no_kind(index: SourceIndex) -> Iterator[Offence]:
         if not module.path.startswith("engine/"):
             continue
         said = {(n.value, n.lineno) for n in module.texts if isinstance(n.value, str)}
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom):
                 said |= {(f"{node.module}.{alias.name}", node.lineno) for alias in node.names}
             elif isinstance(node, ast.Name | ast.Attribute):
@@ -286,7 +286,7 @@ def _known_words(index: SourceIndex) -> set[str]:
     words = {*keyword.kwlist, *dir(builtins), "viewkeeper", "src", "tests", "py", "md"}
     for module in index.modules:
         words.update(re.split(r"[/.]", module.path))
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             for value in (getattr(node, part, None) for part in ("id", "attr", "arg", "name")):
                 if isinstance(value, str):
                     words.update(value.split("."))
@@ -336,7 +336,7 @@ def nothing_is_written_twice(index: SourceIndex) -> Iterator[Offence]:
 
 def _code_lines(module: SourceModule) -> list[tuple[int, str]]:
     skipped: set[int] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         is_note = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, ast.stmt) and (
             is_note or isinstance(node, ast.Import | ast.ImportFrom)

@@ -8,9 +8,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def parse_text(text: str) -> ast.Module:
+    """A text of Python, parsed once for all rules."""
+    return ast.parse(text)
+
+
+@cache
+def nodes_of(text: str) -> tuple[ast.AST, ...]:
+    """Everything in a text of Python, in the order of `ast.walk`, which is too slow to repeat."""
+    return tuple(ast.walk(parse_text(text)))
 
 
 @dataclass(frozen=True)
@@ -20,9 +32,13 @@ class SourceModule:
     path: str
     text: str
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.path)
+        return parse_text(self.text)
+
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return nodes_of(self.text)
 
     @property
     def folder(self) -> str:
@@ -34,11 +50,7 @@ class SourceModule:
 
     @cached_property
     def classes(self) -> list[SourceClass]:
-        return [
-            SourceClass(self, node)
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.ClassDef)
-        ]
+        return [SourceClass(self, node) for node in self.nodes if isinstance(node, ast.ClassDef)]
 
     @cached_property
     def functions(self) -> list[SourceFunction]:
@@ -52,7 +64,7 @@ class SourceModule:
         nodes += [(found.node.name, found.node) for found in self.classes]
         nodes += [
             (node.name, node)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
         return [
@@ -69,12 +81,12 @@ class SourceModule:
         """Every text of the code, that is, not the docstrings and notes."""
         notes = {
             id(node.value)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
         return [
             node
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and id(node) not in notes
