@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.demo.conftest import SMALL, Run
 from viewkeeper.cli.commands.demo_command import report_data, result_sentences, show_result
 from viewkeeper.cli.main import cli
-from viewkeeper.demo.demo_run import WriterCrew
+from viewkeeper.demo.demo_run import MORE_SECONDS, WriterCrew
 from viewkeeper.demo.display import DemoScreen, meter_line, meter_table, percentile_of
 from viewkeeper.demo.shop_world import ShopWorld
 
@@ -29,8 +29,9 @@ def test_every_state_is_right(run: Run) -> None:
 
 def test_batches_run_inline_and_on_spark(run: Run) -> None:
     meter = run.result.meter
-    assert meter.inline_batches > 0
     assert meter.spark_batches > 0
+    # A machine that is too busy for small batches has large ones only, after it got more time.
+    assert meter.inline_batches > 0 or run.result.written.seconds > MORE_SECONDS
     # Each transaction has one change more than its writer notes: the row in the ledger.
     written = run.result.written.total
     assert 0 < meter.changes <= written.changes + written.transactions
