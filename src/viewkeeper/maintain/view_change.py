@@ -115,9 +115,7 @@ def sweep_stages(
             if bound and step.target in bound:
                 extend(step, _join_bound(algebra, plan, step, bound[step.target], waiting))
                 continue
-            lookup = replace(
-                lookup_for(algebra, plan, step, waiting), conditions=plan.local_conditions(step)
-            )
+            lookup = _filtered_lookup(algebra, plan, step, waiting)
             versions = _versions_unasked(algebra, plan, step, lookup, pending)
             if versions is None:
                 asked.append((step, lookup))
@@ -195,6 +193,14 @@ def lookup_for(
         null_safe=tuple(key.null_safe for key in step.on),
         keys=algebra.distinct_keys(list(waiting.values()), step.on) if step.on else None,
     )
+
+
+def _filtered_lookup(
+    algebra: Algebra[D], plan: SweepPlan, step: SweepStep, waiting: Mapping[int, D]
+) -> Lookup:
+    """The same, without the rows that the conditions of the target hide from all partial rows."""
+    lookup = lookup_for(algebra, plan, step, waiting)
+    return replace(lookup, conditions=plan.local_conditions(step))
 
 
 def order_columns(

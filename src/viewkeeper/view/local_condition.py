@@ -52,16 +52,18 @@ def _parts_of(condition: Expression) -> Iterator[LocalCondition]:
             yield from _parts_of(left)
             yield from _parts_of(right)
         case Compare(operator, Column() as column, Literal() as literal) if operator in _TURNED:
-            yield from _compared(column, operator, [literal])
+            yield from _comparison_with(column, operator, [literal])
         case Compare(operator, Literal() as literal, Column() as column) if operator in _TURNED:
-            yield from _compared(column, _TURNED[operator], [literal])
+            yield from _comparison_with(column, _TURNED[operator], [literal])
         case Call("in", (Column() as column, *listed)):
             literals = [each for each in listed if isinstance(each, Literal)]
             if len(literals) == len(listed) <= VALUES_MAX:
-                yield from _compared(column, "=", literals)
+                yield from _comparison_with(column, "=", literals)
 
 
-def _compared(column: Column, operator: str, literals: list[Literal]) -> Iterator[LocalCondition]:
+def _comparison_with(
+    column: Column, operator: str, literals: list[Literal]
+) -> Iterator[LocalCondition]:
     values = tuple(literal.value for literal in literals if literal.value is not None)
     is_alike = all(literal.type == column.type for literal in literals)
     is_ordered = (
