@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
+from viewkeeper.engine import upkeep
 from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import GapError, HorizonError, LockedError, ProjectError
 
@@ -59,6 +60,24 @@ def test_every_view_follows_its_sources(shop: Shop, spark: SparkSession) -> None
         for (name, ts), state in states.items():
             assert rows_of(project.view(name), as_of=ts) == state
         assert project.refresh().batches == 0, "nothing happened, nothing is done"
+
+
+def test_refreshing_again_and_again_keeps_files_few(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MERGE_FILES", 4)
+    shop = Shop(tmp_path, {"cities": CITIES})
+    shop.fill()
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        for number in range(100, 112):
+            shop.execute("shop", f"INSERT INTO orders VALUES ({number}, 1, '2024-02-01')")
+            project.refresh()
+            assert project.view("cities").head.files < 5
+        first, last = project.view("cities").head.created_ts, project.view("cities").ts
+        counts = [len(rows_of(project.view("cities"), as_of=ts)) for ts in (first, last)]
+        assert counts[1] == counts[0] + 12, "states from before a merge are still there"
+        assert rows_of(project.view("cities")) == shop.recomputed(CITIES)
 
 
 def test_inline_and_spark_give_the_same(tmp_path: Path, spark: SparkSession) -> None:

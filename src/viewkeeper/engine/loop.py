@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from viewkeeper.engine.maintainer import Again, Maintainer
 from viewkeeper.engine.report import BatchReport, Observer, Report
-from viewkeeper.engine.upkeep import Upkeep
+from viewkeeper.engine.upkeep import Upkeep, keep_small
 
 LOOK_SECONDS = 0.02
 FRESH_SECONDS = 0.2
@@ -85,6 +85,7 @@ def refresh_views(
             again = maintainer.maintain_views(since, there)
     maintainer.finish_loads()
     maintainer.acknowledge_commits(now=True)
+    keep_small(maintainer.store)
     report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
     return report
 

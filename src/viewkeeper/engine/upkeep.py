@@ -68,6 +68,17 @@ def merge_where_due(store: Store, merged: dict[str, int]) -> None:
             merged[name] = store.head.views[name].files
 
 
+def keep_small(store: Store) -> None:
+    """What a single refresh does for its warehouse: merge where it is due, and clean up with it.
+
+    Who never runs for long would have more files and records to read at every start.
+    """
+    before = store.head.record
+    merge_where_due(store, {})
+    if store.head.record > before:
+        clean_warehouse(store)
+
+
 @contextmanager
 def stopping_damaged(store: Store, name: str) -> Iterator[None]:
     """Stop a view whose files, or those of its folds, turn out to be damaged; the others go on."""
