@@ -42,6 +42,8 @@ from viewkeeper.warehouse.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from viewkeeper.engine.compile.query_compiler import QueryCompiler
+
 
 class Project:
     """A project folder, opened; use as a context manager or `close` it."""
@@ -58,6 +60,7 @@ class Project:
         self.settings = settings
         self.catalogue = catalogue
         self.spark = SparkHandle(settings.spark, spark)
+        self._compiler: QueryCompiler | None = None
         catalogue.use_compiler(self._compile_report)
         catalogue.use_refresh(settings.refresh.word_of)
 
@@ -158,7 +161,7 @@ class Project:
             return preview_proposal(self.settings, self.spark, connections, proposed)
 
     def _compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
-        from viewkeeper.engine.compile.query_compiler import compile_query
+        from viewkeeper.engine.compile.query_compiler import QueryCompiler
         from viewkeeper.engine.compile.query_table import QueryTable
         from viewkeeper.engine.compile.recomputed_query import describe_recomputed
 
@@ -169,8 +172,10 @@ class Project:
         mode = self.settings.refresh.word_of(name)
         if mode == "full":
             return describe_recomputed(self.spark.get_session(), text, named, "refresh: full")
+        if self._compiler is None:
+            self._compiler = QueryCompiler(self.spark.get_session())
         try:
-            return compile_query(self.spark.get_session(), text, named)
+            return self._compiler.compile_text(text, named)
         except UnsupportedError as error:
             if mode != "auto":
                 raise

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.engine.compile import statements, tpch_statements
 from tests.engine.compile.random_tables import arrow_table, random_rows, random_tpch
-from viewkeeper.engine.compile.query_compiler import QueryCompiler, compile_query
+from viewkeeper.engine.compile.query_compiler import QueryCompiler
 from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.engine.spark.completed_order import complete_frame
 from viewkeeper.engine.spark.spark_session import child_session
@@ -167,7 +167,7 @@ def test_a_fold_is_a_unique_place(compiler: QueryCompiler) -> None:
 def test_equal_texts_give_equal_graphs(compiler: QueryCompiler, spark: SparkSession) -> None:
     text = statements.over_places(statements.ACCEPTED["distinct aggregates"])
     first = compiler.compile_text(text, statements.QUERY_TABLES)
-    assert compile_query(spark, text, statements.QUERY_TABLES) == first
+    assert QueryCompiler(spark).compile_text(text, statements.QUERY_TABLES) == first
 
 
 def test_the_active_session_is_what_it_was(compiler: QueryCompiler, spark: SparkSession) -> None:

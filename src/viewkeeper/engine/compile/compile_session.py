@@ -24,7 +24,7 @@ from viewkeeper.engine.spark.spark_session import child_session
 from viewkeeper.view.sql import functions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS = {
     # Lists in a plan's JSON are cut off beyond these.
@@ -42,6 +42,7 @@ class CompileSession:
         self.java: Any = self.session._jsparkSession
         self.jvm: Any = self.session._jvm
         self._tables: dict[int, pa.Schema] = {}
+        self._frames: dict[tuple[int, pa.Schema], DataFrame] = {}
         for name, value in SETTINGS.items():
             self.session.conf.set(name, value)
         with self.activate():
@@ -74,9 +75,12 @@ class CompileSession:
     def _add_table(self, number: int, schema: pa.Schema) -> None:
         if self._tables.get(number) == schema:
             return
-        marked = [field.with_name(f"{number}{MARK}{i}") for i, field in enumerate(schema)]
-        frame = self.session.createDataFrame([], spark_schema(pa.schema(marked)))
-        frame.toDF(*schema.names).createOrReplaceTempView(f"__place_{number}")
+        found = self._frames.get((number, schema))
+        if found is None:
+            marked = [field.with_name(f"{number}{MARK}{i}") for i, field in enumerate(schema)]
+            frame = self.session.createDataFrame([], spark_schema(pa.schema(marked)))
+            found = self._frames[number, schema] = frame.toDF(*schema.names)
+        found.createOrReplaceTempView(f"__place_{number}")
         self._tables[number] = schema
 
     def parse_text(self, text: str) -> Any:

@@ -1,6 +1,6 @@
 """From a query to a graph: Spark analyses the text, its plan is read and built.
 
-    compile_query(spark, "SELECT ... FROM __place_0 ...", tables) -> Graph
+    QueryCompiler(spark).compile_text("SELECT ... FROM __place_0 ...", tables) -> Graph
 
 The text is the user's own SELECT in which tables are called by the numbers of their places; places
 in errors are lines and columns of it. Everything that cannot be maintained exactly is refused here.
@@ -42,13 +42,11 @@ ROWS_MAX = 10_000
 """How many rows the text itself may give."""
 
 
-def compile_query(spark: SparkSession, text: str, tables: Sequence[QueryTable]) -> Graph:
-    """The graph of a query over these tables."""
-    return QueryCompiler(spark).compile_text(text, tables)
-
-
 class QueryCompiler:
-    """Compiles queries, one after the other, in a session of its own."""
+    """Compiles queries, one after the other, in a session of its own.
+
+    Making the session costs more than a small query: whoever compiles several has one compiler.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = CompileSession(spark)
