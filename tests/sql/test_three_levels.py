@@ -6,17 +6,11 @@ Once with batches inline and once on Spark; every state of every level is judged
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql.construct_events import BATCHES, EMPTIED, FIRST
-from tests.sql.random_case import ON_SPARK, judge_project
-from tests.sql.relation_history import RelationHistory, empty_tables
-from tests.sql.report_project import ReportProject
-from tests.sql.spark_judge import SparkJudge
+from tests.sql.level_run import both_ways, judge_levels
 
 LEVELS = {
     "lines": "SELECT o.id, o.kind, o.price, c.customer, c.name FROM shop.orders o "
@@ -30,16 +24,6 @@ LEVELS = {
 }
 
 
-@pytest.mark.parametrize("settings", ["", ON_SPARK], ids=["inline", "spark"])
+@both_ways
 def test_a_report_of_three_levels(settings: str, memory: Path, spark: SparkSession) -> None:
-    history = RelationHistory(memory)
-    project = ReportProject(memory, LEVELS, spark, settings)
-    for transaction in FIRST:
-        history.apply_transaction(transaction)
-    project.load_views()
-    for batch in (*BATCHES, *EMPTIED):
-        project.maintain_batch(history, [each for _, each in batch], [True] * len(batch))
-    verdict = judge_project(project, history, SparkJudge(spark, empty_tables()), random.Random(1))
-    assert verdict.exact == list(LEVELS), verdict
-    with project.open_project() as opened:
-        assert all(each.ok for each in opened.verify())
+    judge_levels(LEVELS, settings, memory, spark)

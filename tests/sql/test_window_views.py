@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql.construct_events import BATCHES, EMPTIED, FIRST, ORDERS, add_row, order_row
-from tests.sql.random_case import ON_SPARK, judge_project
-from tests.sql.relation_history import RelationHistory, empty_tables
+from tests.sql.construct_events import ORDERS, add_row, order_row
+from tests.sql.level_run import both_ways, judge_levels
+from tests.sql.random_case import judge_project
+from tests.sql.relation_history import RelationHistory, RowChange, empty_tables
 from tests.sql.report_project import ReportProject
 from tests.sql.spark_judge import SparkJudge
 from viewkeeper.engine.operations.project_status import gather_status
@@ -34,17 +34,26 @@ LEVELS = {
 }
 
 
-@pytest.mark.parametrize("settings", ["", ON_SPARK], ids=["inline", "spark"])
+@both_ways
 def test_windows_between_views(settings: str, memory: Path, spark: SparkSession) -> None:
+    judge_levels(LEVELS, settings, memory, spark)
+
+
+def test_windows_agree_on_the_order_of_equal_rows(memory: Path, spark: SparkSession) -> None:
+    """Rows that are there several times differ only in what the windows themselves say of them."""
     history = RelationHistory(memory)
-    project = ReportProject(memory, LEVELS, spark, settings)
-    for transaction in FIRST:
-        history.apply_transaction(transaction)
+    text = (
+        "SELECT v.level, count(v.customer) OVER (PARTITION BY v.level, v.customer ORDER BY "
+        "v.customer ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS n, lead(v.customer, 2) "
+        "OVER (PARTITION BY v.customer ORDER BY v.customer) AS next FROM shop.visits v"
+    )
+    project = ReportProject(memory, {"paired": text}, spark)
+    history.apply_transaction((add_row(ORDERS, order_row(1, 1, 1, "1.00")),))
     project.load_views()
-    for batch in (*BATCHES, *EMPTIED):
-        project.maintain_batch(history, [each for _, each in batch], [True] * len(batch))
+    copies = [RowChange("shop.visits", key, (2, 3), is_new=True) for key in range(1, 5)]
+    project.maintain_batch(history, [tuple(copies[:3]), (copies[3],)], [True, True])
     verdict = judge_project(project, history, SparkJudge(spark, empty_tables()), random.Random(1))
-    assert verdict.exact == list(LEVELS), verdict
+    assert verdict.exact == ["paired"], verdict
     with project.open_project() as opened:
         assert all(each.ok for each in opened.verify())
 

@@ -3,7 +3,9 @@
 `row_number() OVER (PARTITION BY customer ORDER BY day)` numbers two rows of one day as it meets
 them. So that a view has one meaning, wherever and whenever it is computed, the rows below every
 window are put into the user's order *and then that of all columns which the SELECT around it reads,
-in Spark's order of them*, ascending with NULLs first. A window that finds its rows sorted does not
+in Spark's order of them*, ascending with NULLs first. Rows that are equal in all of these differ in
+what other windows of the SELECT say of them, if at all: a window's order ends with what those that
+Spark computes before it have made. A window that finds its rows sorted does not
 sort them again, so it meets them in that order; which rows are peers is still what the user's
 order says, and ranks and RANGE frames are untouched. The order below a LIMIT is completed likewise.
 
@@ -72,12 +74,9 @@ class _Completion:
 
     def _sorted_window(self, plan: Any, found: Any) -> Any:
         """A window whose rows are sorted in full; windows of one SELECT stand on each other."""
-        base = plan.child()
-        while str(base.nodeName()) == "Window":
-            base = base.child()
         keys = _list_of(plan.partitionSpec())
         order = [*map(self._ascending, keys), *_list_of(plan.orderSpec())]
-        order += self._all_columns(base)
+        order += self._all_columns(plan.child())
         child = found.child()
         if keys:
             parted = self._plans.RepartitionByExpression(
