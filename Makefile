@@ -44,10 +44,10 @@ faults: ## kill, cut, freeze and refuse again and again, and check what is left;
 	@scripts/setup faults
 	$(PYTHON_RUN) pytest -m campaign -rs $(or $(filter tests/%,$(ARGS)),tests) $(filter-out tests/%,$(ARGS))
 
-fuzz: setup ## damage what every reader of foreign bytes reads, 100,000 times each; 3,000 random queries
+fuzz: setup ## damage what every reader of foreign bytes reads, 100,000 times each; 10,000 random queries
 	VIEWKEEPER_FUZZ_INPUTS=$${VIEWKEEPER_FUZZ_INPUTS:-100000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
 		$(PYTHON_RUN) pytest -n 2 --dist worksteal tests/fuzz $(ARGS) || [ $$? -eq 5 ]
-	VIEWKEEPER_FUZZ_QUERIES=$${VIEWKEEPER_FUZZ_QUERIES:-3000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
+	VIEWKEEPER_FUZZ_QUERIES=$${VIEWKEEPER_FUZZ_QUERIES:-10000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
 		$(PYTHON_RUN) pytest -n 2 tests/sql/test_random_queries.py $(ARGS) || [ $$? -eq 5 ]
 
 simulate: setup ## try every algorithm in 2,000 random worlds each, Dyno in as many, and fleets; write the tables

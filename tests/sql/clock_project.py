@@ -20,10 +20,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tests.live.judge import feed
+from tests.sql.moved_clock import MovedClock, read_moments
 from tests.sql.report_project import TroubleObserver, _maintain_all
 from tests.sql.spark_judge import SparkJudge, compare_rows
 from viewkeeper.engine.project import Project, open_project
-from viewkeeper.sources.clock.ticks import moment_of
 
 Row = tuple[Any, ...]
 Step = datetime.timedelta | str
@@ -49,16 +49,6 @@ STATEMENTS = """
 """
 
 
-class MovedClock:
-    """The time, as far as the project can tell."""
-
-    def __init__(self, moment: datetime.datetime = START) -> None:
-        self.moment = moment
-
-    def __call__(self) -> float:
-        return self.moment.timestamp()
-
-
 class ClockProject:
     """The project, its database and its clock."""
 
@@ -66,7 +56,7 @@ class ClockProject:
         self, folder: Path, views: Mapping[str, str], spark: SparkSession, settings: str = ""
     ) -> None:
         self.folder, self.views, self.spark = folder, dict(views), spark
-        self.clock = MovedClock()
+        self.clock = MovedClock(START)
         self.observer = TroubleObserver()
         (folder / "views").mkdir()
         (folder / "viewkeeper.yml").write_text(
@@ -156,25 +146,13 @@ class ClockProject:
 
     def _read_ledger(self) -> tuple[dict[int, datetime.datetime], dict[str, pa.Table]]:
         """The time at every ts, and the histories of the tables."""
-        from viewkeeper.warehouse.store import Store
-
-        with Store.open(self.folder / "warehouse", "test", self.clock) as store:
-            views = store.head.views
-            loaded = min(views[name].created_ts for name in self.views)
-            entries = store.ledger.entries_between(0, store.ledger.next_ts)
-            position = max(
-                (view.positions["clock"] for view in views.values() if "clock" in view.positions),
-                default=0,
-            )
-        ticks = [entry for entry in entries if entry.source == "clock" and entry.ts > loaded]
-        begin = ticks[0].after if ticks else position
-        moments, shown = {loaded: moment_of(begin)}, {loaded: 0}
-        for entry in (each for each in entries if each.ts > loaded):
-            moments[entry.ts], shown[entry.ts] = moments[entry.ts - 1], shown[entry.ts - 1]
-            if entry.source == "clock":
-                moments[entry.ts] = moment_of(entry.until)
-            else:
-                shown[entry.ts] += 1
+        with self.open_project() as project:
+            heads = project.newest_head().views
+        loaded = min(heads[name].created_ts for name in self.views)
+        moments, ticks = read_moments(self.folder / "warehouse", self.clock, loaded)
+        shown = {loaded: 0}
+        for ts in moments.keys() - {loaded}:
+            shown[ts] = sum(loaded < other <= ts for other in moments.keys() - ticks)
         assert max(shown.values()) == len(self._states) - 1, "every transaction has one ts"
         histories = {name: self._history(name, schema, shown) for name, schema in TABLES.items()}
         return moments, histories

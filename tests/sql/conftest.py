@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.random_case import VERDICT, case_folder
+from tests.sql.random_case import VERDICT, case_folder, refusal_lines
 
 
 @pytest.fixture
@@ -30,5 +30,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if sums:
         terminalreporter.section("random queries")
         terminalreporter.line(", ".join(f"{count:,} {what}" for what, count in sums.items()))
-        for reason, count in reasons.most_common():
-            terminalreporter.line(f"  refused {count} x {reason}")
+        for line in refusal_lines(sums, reasons):
+            terminalreporter.line(line)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 EXACT = ("int", "double", "str", "date", "dec")
+"""The types that anything may have; columns may be moments too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,15 @@ LITERALS = {
     "str": ("'u'", "'v'", "'w'", "'u_1'", "''", "'-'"),
     "date": ("DATE '2024-01-03'", "DATE '2024-01-05'", "DATE '2024-02-29'"),
     "dec": ("1.50", "0.25", "-2.00", "0"),
+    "moment": ("TIMESTAMP_NTZ '2024-01-04 03:00:00'", "TIMESTAMP_NTZ '2024-01-05 12:30:00'"),
     "bool": ("true", "false"),
 }
+RARE = 0.15
+"""How often something is written, in few cases, that only Spark evaluates: a job of Spark takes as
+long as many queries without."""
 COMPARISONS = ("=", "=", "=", "<>", "<", "<=", ">", ">=", "<=>")
-PATTERNS = ("'u%'", "'%1'", "'_'", "'%u%'", "'u!_%' ESCAPE '!'", "'v'")
+PATTERNS = ("'u%'", "'%1'", "'_'", "'%u%'", "'v'")
+ESCAPED = "'u!_%' ESCAPE '!'"
 
 
 class ExpressionWriter:
@@ -43,6 +49,9 @@ class ExpressionWriter:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
+        self.asks_time = False
+        """Whether what is written now may ask for the time."""
+        self._rare = RARE if self.chance(0.15) else 0.0
         self._writers: dict[str, Callable[[Scope, int], str]] = {
             "int": self._integer,
             "double": self._double,
@@ -64,21 +73,27 @@ class ExpressionWriter:
         column = self.pick_column(scope, (kind,))
         if column is not None and (depth <= 0 or self.chance(0.5)):
             return column.text
-        if depth <= 0 or kind in ("bool", "real"):
-            return column.text if column else self._literal(kind)
+        if depth <= 0 or kind not in self._writers:
+            return column.text if column else self.literal(kind)
+        if column is None and self.chance(0.85):
+            return self.literal(kind)
         return (
             self._branch(scope, kind, depth)
             if self.chance(0.3)
             else self._writers[kind](scope, depth)
         )
 
-    def _literal(self, kind: str) -> str:
-        return self._rng.choice(LITERALS["double" if kind == "real" else kind])
+    def literal(self, kind: str) -> str:
+        """A literal of a type."""
+        if kind in ("double", "real"):
+            # Only Spark reads doubles in a plain view; whole numbers become doubles beside them.
+            kind = "double" if self._rare else "int"
+        return self._rng.choice(LITERALS[kind])
 
     def _branch(self, scope: Scope, kind: str, depth: int) -> str:
         one, other = self.value(scope, kind, depth - 1), self.value(scope, kind, depth - 1)
         test = self.condition(scope, depth - 1)
-        literal = self._literal(kind)
+        literal = self.literal(kind)
         return self._rng.choice(
             (
                 f"CASE WHEN {test} THEN {one} ELSE {other} END",
@@ -110,12 +125,14 @@ class ExpressionWriter:
             parts = ("year", "month", "day", "quarter")
             forms += [f"{self._rng.choice(parts)}({column.text})"]
             forms += [f"datediff({column.text}, DATE '2024-01-01')"]
+            if self.asks_time:
+                forms += [f"datediff(current_date(), {column.text})"] * 6
         return self._rng.choice(forms)
 
     def _double(self, scope: Scope, depth: int) -> str:
         one, other = self.value(scope, "double", depth - 1), self.value(scope, "double", depth - 1)
         whole = self.value(scope, "int", 0)
-        forms = (f"({one} + {other})", f"({one} - {other})", f"({one} * 0.5D)", f"abs({one})")
+        forms = (f"({one} + {other})", f"({one} - {other})", f"({one} * 2)", f"abs({one})")
         more = (f"cast({whole} AS double)", f"({whole} / 2)", f"({one} + {whole})", f"-({one})")
         return self._rng.choice((*forms, *more))
 
@@ -129,13 +146,18 @@ class ExpressionWriter:
             f"({one} || 'x')",
         )
         more = (f"substring({one}, 1, 1)", f"trim({one})", f"cast({whole} AS string)")
-        return self._rng.choice((*forms, *more, f"replace({one}, 'u', 'z')", f"rtrim({one})"))
+        if self.chance(self._rare):
+            return f"replace({one}, 'u', 'z')"
+        return self._rng.choice((*forms, *more, f"rtrim({one})"))
 
     def _date(self, scope: Scope, depth: int) -> str:
         one = self.value(scope, "date", depth - 1)
-        forms = (f"date_add({one}, 1)", f"trunc({one}, 'MM')", f"add_months({one}, 1)")
-        more = (f"({one} + INTERVAL 3 DAYS)", f"last_day({one})", f"date_sub({one}, 2)")
-        return self._rng.choice((*forms, *more))
+        if self.chance(self._rare):
+            return self._rng.choice((f"last_day({one})", f"add_months({one}, 1)"))
+        if self.asks_time and self.chance(0.2):
+            return self._rng.choice(("current_date()", "date_add(current_date(), 1)"))
+        forms = (f"date_add({one}, 1)", f"trunc({one}, 'MM')")
+        return self._rng.choice((*forms, f"({one} + INTERVAL 3 DAYS)", f"date_sub({one}, 2)"))
 
     def _decimal(self, scope: Scope, depth: int) -> str:
         one, other = self.value(scope, "dec", depth - 1), self.value(scope, "dec", 0)
@@ -158,15 +180,45 @@ class ExpressionWriter:
                     f"(NOT {one} OR {other})",
                 )
             )
+        if self.asks_time and self.chance(0.6) and (timed := self._timed_test(scope)):
+            return timed
         flag = self.pick_column(scope, ("bool",))
         if flag is not None and self.chance(0.3):
             return flag.text
-        column = self.pick_column(scope, EXACT)
+        column = self.pick_column(scope, (*EXACT, "moment"))
         return self._test(scope, column, depth) if column else "true"
+
+    def _timed_test(self, scope: Scope) -> str | None:
+        """A condition that becomes true or false as time passes."""
+        column = self.pick_column(scope, ("date", "moment"))
+        if column is None:
+            return None
+        text, number = column.text, self._rng.randint(0, 3)
+        comparison = self._rng.choice(("<", "<=", ">", ">=", "="))
+        if column.type == "moment" and self.chance(0.1 + self._rare):
+            unit = self._rng.choice(("hour", "day"))
+            since = f"date_trunc('{unit}', now())"
+            return self._rng.choice(
+                (
+                    f"{text} {comparison} {since} - INTERVAL {7 * number} HOURS",
+                    f"{text} BETWEEN {since} - INTERVAL 30 HOURS AND {since}",
+                )
+            )
+        day = f"to_date({text})" if column.type == "moment" else text
+        return self._rng.choice(
+            (
+                f"{day} {comparison} current_date()",
+                f"{day} {comparison} current_date() - {number}",
+                f"{day} >= date_sub(current_date(), {number})",
+                f"{day} BETWEEN current_date() - {number} AND current_date()",
+                f"datediff(current_date(), {day}) {comparison} {number}",
+                f"trunc({day}, 'MM') = trunc(current_date(), 'MM')",
+            )
+        )
 
     def _test(self, scope: Scope, column: ScopeColumn, depth: int) -> str:
         text, kind = column.text, column.type
-        literals = [self._literal(kind) for _ in range(3)]
+        literals = [self.literal(kind) for _ in range(3)]
         match self._rng.randrange(8):
             case 0:
                 return f"{text} IS {self._rng.choice(('', 'NOT '))}NULL"
@@ -175,9 +227,12 @@ class ExpressionWriter:
             case 2:
                 return f"{text} BETWEEN {min(literals)} AND {max(literals)}"
             case 3 if kind == "str":
-                return f"{text} {self._rng.choice(('', 'NOT '))}LIKE {self._rng.choice(PATTERNS)}"
+                return f"{text} {self._rng.choice(('', 'NOT '))}LIKE {self._pattern()}"
             case 4 | 5:
                 other = self.value(scope, kind, depth - 1)
                 return f"{text} {self._rng.choice(COMPARISONS)} {other}"
         value = self.value(scope, kind, depth - 1)
         return f"{value} {self._rng.choice(COMPARISONS)} {literals[0]}"
+
+    def _pattern(self) -> str:
+        return ESCAPED if self.chance(self._rare) else self._rng.choice(PATTERNS)

@@ -1,17 +1,37 @@
 """Random transactions over the four relations, with NULLs, duplicates and few different values.
 
 Everything that a table can meet: rows that come, go, change, change their key, become NULL, come
-back; whole groups that go at once; several relations in one transaction.
+back; whole groups that go at once; several relations in one transaction. Between transactions the
+clock is moved, and the days of rows lie about the days that it shows.
 """
 
 from __future__ import annotations
 
 import datetime
 import random
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from tests.sql.relation_history import SHAPES, SOURCES, Row, RowChange, Transaction
+from tests.sql.relation_history import (
+    MOMENT,
+    SOURCES,
+    TABLES,
+    Row,
+    RowChange,
+    Step,
+    Transaction,
+)
+
+RANDOM_TABLES = tuple(
+    replace(shape, columns={**shape.columns, "at": MOMENT}) if shape.name == "tickets" else shape
+    for shape in TABLES
+)
+"""The relations of the matrix, of which one has moments too."""
+SHAPES = {shape.relation: shape for shape in RANDOM_TABLES}
+START = datetime.datetime(2024, 1, 3, 22, 10, tzinfo=datetime.UTC)
+"""What the clock shows when the views are loaded."""
+MOVES = (*(datetime.timedelta(hours=hours) for hours in (1, 5, 24, 24, 50)),)
 
 WORDS = (None, "u", "v", "w", "u_1", "", "U", "7 ")
 NUMBERS = (None, 0, 1, 1, 2, 2, 3)
@@ -26,6 +46,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "note": WORDS,
     "name": WORDS,
     "day": DAYS,
+    "at": (None, *(datetime.datetime(2024, 1, day, hour) for day in (2, 4, 5) for hour in (3, 22))),
     "price": (None, Decimal("0.00"), Decimal("1.50"), Decimal("-2.25"), Decimal("99999999.99")),
     "cost": (None, Decimal("0.250"), Decimal("1.500"), Decimal("-2.125"), Decimal("99999.999")),
 }
@@ -49,6 +70,12 @@ class RandomHistory:
                 changes += [self._insert(relation) for _ in range(rows)]
             found.append(tuple(changes) or (self._insert(LARGEST[source]),))
         return found
+
+    def next_step(self) -> Step:
+        """A transaction, or the clock is moved."""
+        if self._rng.random() < 0.25:
+            return self._rng.choice(MOVES)
+        return self.next_transaction()
 
     def next_transaction(self) -> Transaction:
         """One to four changes, or a whole group that goes."""

@@ -3,8 +3,8 @@
     python -m tests.sql.random_queries SEED [NUMBER]
 
 prints what a seed writes. A query is a block of FROM, WHERE, GROUP BY, HAVING and SELECT, a set
-operation of two, or one of them below a WITH or in FROM. Every query of a case becomes a view, and
-later ones may read it.
+operation of two, or one of them below a WITH or in FROM. Some ask for the time. Every query of a
+case becomes a view, and later ones may read it.
 
 What is known to be refused is written rarely, so that refusals are seen and counted and do not take
 the place of what is to be tried.
@@ -18,10 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.sql.random_expressions import EXACT, ExpressionWriter, Scope, ScopeColumn
+from tests.sql.random_history import RANDOM_TABLES
+from tests.sql.random_subqueries import SubqueryWriter
 from tests.sql.random_windows import WindowWriter
-from tests.sql.relation_history import TABLES
 
-TYPE_NAMES = {"int64": "int", "double": "double", "string": "str", "date32[day]": "date"}
+TYPE_NAMES = {
+    "int64": "int",
+    "double": "double",
+    "string": "str",
+    "date32[day]": "date",
+    "timestamp[us]": "moment",
+}
 
 Columns = Sequence[tuple[str, str, bool]]
 """The columns of a relation: name, type, and whether NULL can be in it."""
@@ -51,7 +58,7 @@ def relation_columns() -> dict[str, Columns]:
             (name, TYPE_NAMES.get(str(kind), "dec"), "KEY" not in declared)
             for name, (declared, kind) in shape.columns.items()
         ]
-        for shape in TABLES
+        for shape in RANDOM_TABLES
     }
 
 
@@ -62,6 +69,7 @@ class QueryWriter:
         self._rng = rng
         self._expressions = ExpressionWriter(rng)
         self._windows = WindowWriter(rng, self._expressions)
+        self._subqueries = SubqueryWriter(rng, self._expressions, self._inner_item)
         self._tables = relation_columns()
         self._views: dict[str, Columns] = {}
         self._aliases = 0
@@ -75,6 +83,7 @@ class QueryWriter:
         """
         found: dict[str, str] = {}
         while len(found) < count:
+            self._expressions.asks_time = self._chance(0.12)
             query = self.write_query(2)
             if is_valid(query.text, found):
                 name = f"v{len(found) + 1}"
@@ -136,7 +145,7 @@ class QueryWriter:
         if self._chance(0.5):
             tests.append(self._expressions.condition(source.scope))
         if depth > 0 and self._chance(0.3):
-            tests.append(self._subquery_test(source.scope))
+            tests.append(self._subqueries.write_test(source.scope))
         where = f" WHERE {' AND '.join(tests)}" if tests else ""
         if types is None and self._chance(0.5):
             return self._aggregate(source, where)
@@ -150,7 +159,9 @@ class QueryWriter:
         kinds = types or [self._rng.choice(EXACT) for _ in range(self._rng.randint(1, 4))]
         chosen = [(self._expressions.value(source.scope, kind), kind) for kind in kinds]
         if types is None and depth > 0 and self._chance(0.1):
-            chosen.append((self._existence(source.scope), "bool"))
+            chosen.append((self._subqueries.write_existence(source.scope), "bool"))
+        if types is None and depth > 0 and self._chance(0.12):
+            chosen.append(self._subqueries.write_scalar(source.scope))
         if types is None and (column := self._expressions.pick_column(source.scope, ("real",))):
             chosen.append((column.text, "real"))
         qualify = ""
@@ -246,6 +257,8 @@ class QueryWriter:
 
     def _having(self, scope: Scope) -> str:
         call, kind = self._plain_call(scope)
+        if kind in EXACT and self._chance(0.25):
+            return self._subqueries.write_comparison(call, kind)
         if kind == "int":
             return f"{call} > {self._rng.randint(0, 2)}"
         return (
@@ -282,7 +295,21 @@ class QueryWriter:
             else ["shop.orders"] * 2 + ["crm.tickets"] * 2 + ["shop.visits"]
         )
         name = self._rng.choice(names)
+        if self._chance(0.04) and name in ("shop.orders", "crm.tickets"):
+            return self._generated(name, alias)
         return self._named(name, alias, self._tables[name])
+
+    def _generated(self, name: str, alias: str) -> FromClause:
+        """A table of which every row becomes several."""
+        made = self._rng.choice(
+            (
+                ("explode(split(g.note || ',' || g.kind, ',')) AS part", ("part", "str", True)),
+                ("explode(split(g.note, 'u')) AS part", ("part", "str", True)),
+                ("explode(array(g.kind, g.customer, 0)) AS part", ("part", "int", True)),
+            )
+        )
+        text = f"(SELECT g.*, {made[0]} FROM {name} AS g)"
+        return self._named(text, alias, [*self._tables[name], made[1]])
 
     def _named(self, name: str, alias: str, columns: Columns) -> FromClause:
         scope = [ScopeColumn(f"{alias}.{column}", kind, null) for column, kind, null in columns]
@@ -304,7 +331,7 @@ class QueryWriter:
         return FromClause(text, scope)
 
     def _join(self, left: FromClause, right: FromClause, comma: bool) -> FromClause:
-        equality = self._equality(left.scope, right.scope)
+        equality = self._subqueries.write_equality(left.scope, right.scope)
         if equality is None:
             return left
         tests = [equality]
@@ -327,49 +354,10 @@ class QueryWriter:
         kinds = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
         return self._rng.choices(kinds, (40, 35, 8, 8, 5, 4))[0]
 
-    def _equality(self, left: Scope, right: Scope) -> str | None:
-        for _ in range(8):
-            one = self._expressions.pick_column(left, ("int", "int", "int", "str", "date"))
-            if one is None:
-                return None
-            same = [column for column in right if column.type == one.type]
-            keys = [
-                c for c in same if c.text.endswith((".customer", ".kind", ".level", ".id"))
-            ] or same
-            if keys:
-                other = self._rng.choice(keys)
-                return f"{one.text} {'<=>' if self._chance(0.05) else '='} {other.text}"
-        return None
-
-    # -- subqueries in conditions --------------------------------------------------------------
-
-    def _subquery_test(self, scope: Scope) -> str:
-        test = self._existence(scope) if self._chance(0.6) else self._membership(scope)
-        if self._chance(0.2):
-            return f"({test} OR {self._expressions.condition(scope, 0)})"
-        return test
-
-    def _existence(self, scope: Scope) -> str:
+    def _inner_item(self) -> tuple[str, Scope]:
+        """What a subquery in an expression reads."""
         inner = self._item(0, {})
-        equality = self._equality(scope, inner.scope) or "true"
-        more = ""
-        if self._chance(0.5):
-            over = inner.scope if self._chance(0.7) else [*scope, *inner.scope]
-            more = f" AND {self._expressions.condition(over, 0)}"
-        word = self._rng.choice(("EXISTS", "EXISTS", "NOT EXISTS"))
-        return f"{word} (SELECT 1 FROM {inner.text} WHERE {equality}{more})"
-
-    def _membership(self, scope: Scope) -> str:
-        inner = self._item(0, {})
-        outer = self._expressions.pick_column(scope, ("int", "int", "str")) or scope[0]
-        fitting = [column for column in inner.scope if column.type == outer.type]
-        if not fitting:
-            return self._existence(scope)
-        column = self._rng.choice(fitting)
-        safe = not (outer.nullable or column.nullable)
-        word = "NOT IN" if (safe and self._chance(0.6)) or self._chance(0.04) else "IN"
-        where = f" WHERE {self._expressions.condition(inner.scope, 1)}" if self._chance(0.5) else ""
-        return f"{outer.text} {word} (SELECT {column.text} FROM {inner.text}{where})"
+        return inner.text, inner.scope
 
 
 def _padded(scope: Scope) -> list[ScopeColumn]:

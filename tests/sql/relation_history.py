@@ -50,6 +50,7 @@ class TableShape:
 INTEGER, TEXT, DATE = ("INTEGER", pa.int64()), ("TEXT", pa.string()), ("DATE", pa.date32())
 KEY = ("INTEGER PRIMARY KEY", pa.int64())
 DOUBLE = ("DOUBLE", pa.float64())
+MOMENT = ("DATETIME", pa.timestamp("us"))
 
 
 def decimal_column(precision: int, scale: int) -> tuple[str, pa.DataType]:
@@ -107,6 +108,9 @@ class RowChange:
 
 Transaction = tuple[RowChange, ...]
 """Changes of relations of one source, committed together."""
+
+Step = Transaction | datetime.timedelta
+"""A transaction, or a move of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,8 @@ def _as_stored(value: Any) -> Any:
     match value:
         case decimal.Decimal():
             return float(value)
+        case datetime.datetime():
+            return value.isoformat(" ")
         case datetime.date():
             return value.isoformat()
     return value

@@ -9,22 +9,27 @@ its reason, and so are those that read it; the others stay as they are.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-import viewkeeper
 from tests.live.judge import feed, stamps
-from tests.sql.relation_history import SOURCES, RelationHistory, Row, Transaction
+from tests.sql.moved_clock import MovedClock, read_moments
+from tests.sql.relation_history import SOURCES, RelationHistory, Row, Step
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.project import Project
+from viewkeeper.engine.project import Project, open_project
 from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.errors import DefinitionError, ViewkeeperError
+from viewkeeper.view.definition import Graph
 from viewkeeper.view.sql.view_statement import parse_view
+from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
+from viewkeeper.warehouse.metadata.head import read_head
 
 PARENT_REFUSED = "a view that it reads is refused"
 ROUNDS = 50
@@ -49,9 +54,15 @@ class ReportProject:
     """The project of one case."""
 
     def __init__(
-        self, folder: Path, views: Mapping[str, str], spark: SparkSession, settings: str = ""
+        self,
+        folder: Path,
+        views: Mapping[str, str],
+        spark: SparkSession,
+        settings: str = "",
+        clock: MovedClock | None = None,
     ) -> None:
         self.folder = folder
+        self.clock = clock
         self.views = dict(views)
         self.refused: dict[str, str] = {}
         """Views that were refused, with their reasons."""
@@ -60,9 +71,11 @@ class ReportProject:
         self.observer = TroubleObserver()
         self._spark = spark
         self._reader: Project | None = None
+        self._compiled: dict[tuple[str, str], Graph] = {}
         lines = "".join(f"  {name}: {{kind: sqlite, path: {name}.db}}\n" for name in SOURCES)
         (folder / "viewkeeper.yml").write_text(
-            f"warehouse: ./warehouse\nsources:\n{lines}{settings}"
+            "warehouse: ./warehouse\nhistory: 10000d\nretention: 10000d\n"
+            f"sources:\n{lines}{settings}"
         )
         (folder / "views").mkdir()
         ledgers = {LEDGERS[source]: f"SELECT l.n FROM {source}.ledger l" for source in SOURCES}
@@ -71,10 +84,22 @@ class ReportProject:
             path.write_text(f"CREATE MATERIALIZED VIEW {name} AS\n{text};\n")
 
     def open_project(self) -> Project:
-        return viewkeeper.open(self.folder, self._spark)
+        """The project, opened; every text is compiled once in all its lives."""
+        project = open_project(self.folder, self._spark, self.clock or time.time)
+        compiler = project._compile_report
+
+        def compile_once(name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
+            key = (text, repr(tables))
+            if key not in self._compiled:
+                self._compiled[key] = compiler(name, text, tables)
+            return self._compiled[key]
+
+        project.catalogue.use_compiler(compile_once)
+        return project
 
     def load_views(self) -> None:
         """Load everything that is not refused."""
+        self._drop_unbound()
         while True:
             try:
                 with self.open_project() as project:
@@ -88,9 +113,13 @@ class ReportProject:
 
     def _drop_unbound(self) -> bool:
         """Take out views that cannot be read or bound; whether there was one."""
-        wrong = {name: e for name in self.views if (e := self._parse_error(name)) is not None}
-        for name, error in (wrong or self._binding_errors()).items():
-            wrong[name] = error
+        try:
+            wrong = self._binding_errors()
+        except DefinitionError:
+            # Not even the folder can be read.
+            found = ((name, self._parse_error(name)) for name in self.views)
+            wrong = {name: error for name, error in found if error is not None}
+        for name, error in wrong.items():
             if name not in self.views:
                 continue
             self._drop_view(name, reason_of(error))
@@ -107,29 +136,37 @@ class ReportProject:
         return None
 
     def _binding_errors(self) -> dict[str, Exception]:
-        """What goes wrong when each view, after those that it reads, is bound."""
+        """What goes wrong when each view, after those that it reads, is bound.
+
+        One that reads a view whose columns only its load tells is bound after that load.
+        """
         found: dict[str, Exception] = {}
         with self.open_project() as project:
             connections = project.open_connections()
             for name in self.views:
                 try:
-                    project.catalogue.bind_view(name, connections)
+                    if project.catalogue.can_bind(name):
+                        project.catalogue.bind_view(name, connections)
                 except Exception as error:  # noqa: BLE001 - it is what is asked for
                     found[name] = error
             connections.close()
         return found
 
     def maintain_batch(
-        self, history: RelationHistory, batch: Sequence[Transaction], looks: Sequence[bool]
+        self, history: RelationHistory, batch: Sequence[Step], looks: Sequence[bool]
     ) -> None:
-        """Commit transactions, looking where `looks` says so, and maintain them together."""
+        """Take steps, looking where `looks` says so, and maintain them together."""
         with (
             self.open_project() as project,
             project.open_maintainer("test", self.observer) as keeper,
         ):
             keeper.start_run()
-            for transaction, look in zip(batch, looks, strict=True):
-                history.apply_transaction(transaction)
+            for step, look in zip(batch, looks, strict=True):
+                if isinstance(step, timedelta):
+                    assert self.clock is not None, "this project has no clock that can be moved"
+                    self.clock.moment += step
+                else:
+                    history.apply_transaction(step)
                 if look:
                     keeper.see_commits()
             self._note_stopped(_maintain_all(keeper))
@@ -143,13 +180,11 @@ class ReportProject:
                 self._drop_view(child, PARENT_REFUSED)
 
     def _note_stopped(self, waiting: Mapping[str, str]) -> None:
-        known = {**waiting}
-        with self.open_project() as project:
-            views = project.newest_head().views
-            for name in [*self.views, *LEDGERS.values()]:
-                stop = views[name].stopped if name in views else "not loaded"
-                if stop or name in known:
-                    self.stopped.setdefault(name, str(known.get(name) or stop))
+        views = read_head(self.folder / "warehouse").views
+        for name in [*self.views, *LEDGERS.values()]:
+            stop = views[name].stopped if name in views else "not loaded"
+            if stop or name in waiting:
+                self.stopped.setdefault(name, str(waiting.get(name) or stop))
 
     # -- what it shows -------------------------------------------------------------------------
 
@@ -173,6 +208,15 @@ class ReportProject:
         by_number = found[0] | found[1]
         assert sorted(by_number) == [*range(len(history.touched))], "every transaction has one ts"
         return [by_number[number] for number in sorted(by_number)]
+
+    def moments_of_clock(self) -> tuple[dict[int, datetime], frozenset[int]]:
+        """What the clock showed at every ts since the load, and at which ts it ticked."""
+        if self.clock is None:
+            return {}, frozenset()
+        warehouse = self.folder / "warehouse"
+        heads = read_head(warehouse).views
+        since = min(heads[name].created_ts for name in LEDGERS.values())
+        return read_moments(warehouse, self.clock, since)
 
     def feed_of(self, name: str) -> tuple[int, dict[int, Counter[Row]], pa.Schema]:
         """Since which ts a view is there, what each ts did to it, and its columns."""

@@ -32,6 +32,11 @@ CHEAP = {
 }
 
 
+_TODAY = re.compile(r"\b(?:current_date|curdate)\b(\(\))?")
+_NOW = re.compile(r"\b(?:current_timestamp|now)\b(\(\))?")
+_TIME = re.compile(f"{_TODAY.pattern}|{_NOW.pattern}")
+
+
 class SparkJudge:
     """Runs texts over relations with a history.
 
@@ -92,6 +97,13 @@ class SparkJudge:
         views = found & self._views.keys()
         return frozenset(found - views).union(*(self.relations_of(self._views[v]) for v in views))
 
+    def reads_clock(self, text: str) -> bool:
+        """Whether a text asks for the time, also through views."""
+        found = {match.group() for match in self._pattern().finditer(text)}
+        return bool(_TIME.search(text)) or any(
+            self.reads_clock(self._views[view]) for view in found & self._views.keys()
+        )
+
     def _pattern(self) -> re.Pattern[str]:
         names = "|".join(map(re.escape, (*self._columns, *self._views)))
         return re.compile(rf"(?<![\w.'])({names})(?![\w.'(])")
@@ -116,9 +128,8 @@ class SparkJudge:
         if ts not in self._clock:
             return text
         moment = self._clock[ts]
-        text = re.sub(r"\b(?:current_date|curdate)\b(\(\))?", f"DATE'{moment:%Y-%m-%d}'", text)
-        stamp = f"TIMESTAMP'{moment:%Y-%m-%d %H:%M:%S}'"
-        return re.sub(r"\b(?:current_timestamp|now)\b(\(\))?", stamp, text)
+        text = _TODAY.sub(f"DATE'{moment:%Y-%m-%d}'", text)
+        return _NOW.sub(f"TIMESTAMP'{moment:%Y-%m-%d %H:%M:%S}'", text)
 
 
 def _history_name(relation: str) -> str:

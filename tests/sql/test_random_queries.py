@@ -1,4 +1,11 @@
-"""Random queries over random histories: every state at every ts is what Spark says.
+"""Random queries over random histories: their states are what Spark says.
+
+Each seed makes a project of many views, a history with transactions and moves of the clock, and
+two batches, each in a new life of the project. Every view is judged by Spark on its own text: what
+its changes sum up to and, for one of these states, what a reader gets; as of its last ts, every
+other one also as of another ts that the seed picks, and one view of ten as of every ts. That
+nothing changes at a ts at which nothing was committed, and the types of columns, are checked for
+all of them.
 
 `VIEWKEEPER_FUZZ_QUERIES` sets how many, and `VIEWKEEPER_FUZZ_SEED` where the seeds begin; `make
 fuzz` tries thousands. A failure prints the command that replays it.
@@ -13,7 +20,15 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql.random_case import VERDICT, VIEWS, make_case, run_case
+from tests.sql.random_case import (
+    VERDICT,
+    VIEWS,
+    cheap_session,
+    make_case,
+    replay_command,
+    run_case,
+)
+from tests.sql.random_history import RANDOM_TABLES
 from tests.sql.relation_history import empty_tables
 from tests.sql.spark_judge import SparkJudge
 
@@ -24,8 +39,13 @@ REFUSED_MAX = 0.1
 
 
 @pytest.fixture(scope="module")
-def judge(spark: SparkSession) -> SparkJudge:
-    return SparkJudge(spark, empty_tables())
+def cheap(spark: SparkSession) -> SparkSession:
+    return cheap_session(spark)
+
+
+@pytest.fixture(scope="module")
+def judge(cheap: SparkSession) -> SparkJudge:
+    return SparkJudge(cheap, empty_tables(RANDOM_TABLES))
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +57,17 @@ def counted() -> Counter[str]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_state_is_what_spark_says(
     seed: int,
-    spark: SparkSession,
+    cheap: SparkSession,
     judge: SparkJudge,
     counted: Counter[str],
     record_property: Callable[[str, object], None],
 ) -> None:
-    verdict = run_case(make_case(seed, VIEWS, judge), spark, judge)
+    verdict = run_case(make_case(seed, VIEWS, judge), cheap, judge)
     counts = verdict.count_queries()
     counted.update(counts["sums"])
     record_property(VERDICT, counts)
     assert not verdict.wrong, "\n".join(
-        f"replay: python -m tests.sql.random_case {seed} --only {name} --shrink\n  {wrong}"
-        for name, wrong in verdict.wrong.items()
+        f"replay: {replay_command(seed, name)}\n  {wrong}" for name, wrong in verdict.wrong.items()
     )
 
 
