@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tests.live.kinds import Logged, Row
 from viewkeeper.engine.project import Project
+from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows import view_state
 
 VIEW = """CREATE MATERIALIZED VIEW order_lines AS
@@ -26,8 +27,12 @@ JOIN crm.customer c ON c.id = o.customer_id"""
 
 def feed(project: Project, name: str) -> dict[int, Counter[Row]]:
     """What each ts did to a view; the initial load is under its own ts."""
-    head = project.view(name).head
-    changes = view_state.read_view_changes(project.settings.warehouse, head, 0)
+    return feed_of_head(project.settings.warehouse, project.view(name).head)
+
+
+def feed_of_head(warehouse: Path, head: ViewHead) -> dict[int, Counter[Row]]:
+    """What each ts did to a table."""
+    changes = view_state.read_view_changes(warehouse, head, 0)
     found: dict[int, Counter[Row]] = defaultdict(Counter)
     columns = [changes[column].to_pylist() for column in changes.column_names]
     for *row, count, ts in zip(*columns, strict=True):

@@ -238,21 +238,23 @@ def judge_view(
     `times` are the ts at which something changed that it reads; at others it must stay as it is.
     With `few` only the last of them is compared, or that and one other.
     """
-    created, changes, schema = project.feed_of(name)
+    created, changes = project.feed_of(name)
     moments = sorted({created, *(ts for ts in times if ts > created)})
     if strange := sorted(changes.keys() - {*moments}):
         return 0, f"changes at ts {strange}, at which nothing was committed"
     other = rng.choice(moments) if rng.random() < OTHER_STATE else moments[-1]
     chosen = sorted({other, moments[-1]}) if few else moments
     wanted, types = judge.states_of(project.views[name], chosen)
-    if wrong := compare_types(schema, types):
-        return 0, wrong
     found = sum_changes(changes, moments)
     for ts in chosen:
         if wrong := compare_rows(found[ts], wanted[ts]):
             return 0, f"ts {ts} of {moments}: {wrong}"
     for ts in {rng.choice(chosen)} if few else {moments[-1], rng.choice(moments)}:
-        if wrong := compare_rows(project.rows_at(name, ts), wanted[ts]):
+        table = project.table_at(name, ts)
+        if wrong := compare_types(table.schema, types):
+            return 0, wrong
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        if wrong := compare_rows(rows, wanted[ts]):
             return 0, f"read as of ts {ts}: {wrong}"
     return len(chosen), None
 

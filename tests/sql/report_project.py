@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tests.live.judge import feed, stamps
+from tests.live.judge import feed_of_head, stamps
 from tests.sql.moved_clock import MovedClock, read_moments
 from tests.sql.relation_history import SOURCES, RelationHistory, Row, Step
 from viewkeeper.engine.maintainer import Maintainer
@@ -29,7 +29,7 @@ from viewkeeper.errors import DefinitionError, ViewkeeperError
 from viewkeeper.view.definition import Graph
 from viewkeeper.view.sql.view_statement import parse_view
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
-from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 
 PARENT_REFUSED = "a view that it reads is refused"
 ROUNDS = 50
@@ -72,6 +72,7 @@ class ReportProject:
         self._spark = spark
         self._reader: Project | None = None
         self._compiled: dict[tuple[str, str], Graph] = {}
+        self._heads: Mapping[str, ViewHead] = {}
         lines = "".join(f"  {name}: {{kind: sqlite, path: {name}.db}}\n" for name in SOURCES)
         (folder / "viewkeeper.yml").write_text(
             "warehouse: ./warehouse\nhistory: 10000d\nretention: 10000d\n"
@@ -99,57 +100,54 @@ class ReportProject:
 
     def load_views(self) -> None:
         """Load everything that is not refused."""
-        self._drop_unbound()
-        while True:
-            try:
+        while wrong := self._load_or_find_errors():
+            for name in [name for name in wrong if name in self.views]:
+                self._drop_view(name, reason_of(wrong[name]))
+                if not isinstance(wrong[name], DefinitionError):
+                    del self.refused[name]
+                    self.stopped[name] = f"{type(wrong[name]).__name__}: {wrong[name]}"
+
+    def _load_or_find_errors(self) -> dict[str, Exception]:
+        """Load all views, or find those that cannot be read or bound."""
+        try:
+            with self.open_project() as project:
+                if wrong := self._binding_errors(project):
+                    return wrong
+                self._note_stopped(project.refresh(self.observer).waiting)
+                return {}
+        except Exception as error:
+            wrong = self._parse_errors()
+            if not wrong:
+                # Views that read others may be bound only now.
                 with self.open_project() as project:
-                    report = project.refresh(self.observer)
-            except Exception as error:
-                if not self._drop_unbound():
-                    raise error from None
-                continue
-            self._note_stopped(report.waiting)
-            return
+                    wrong = self._binding_errors(project)
+            if not wrong:
+                raise error from None
+            return wrong
 
-    def _drop_unbound(self) -> bool:
-        """Take out views that cannot be read or bound; whether there was one."""
-        try:
-            wrong = self._binding_errors()
-        except DefinitionError:
-            # Not even the folder can be read.
-            found = ((name, self._parse_error(name)) for name in self.views)
-            wrong = {name: error for name, error in found if error is not None}
-        for name, error in wrong.items():
-            if name not in self.views:
-                continue
-            self._drop_view(name, reason_of(error))
-            if not isinstance(error, DefinitionError):
-                del self.refused[name]
-                self.stopped[name] = f"{type(error).__name__}: {error}"
-        return bool(wrong)
+    def _parse_errors(self) -> dict[str, Exception]:
+        found: dict[str, Exception] = {}
+        for name in self.views:
+            try:
+                parse_view((self.folder / "views" / f"{name}.sql").read_text(), f"{name}.sql")
+            except DefinitionError as error:
+                found[name] = error
+        return found
 
-    def _parse_error(self, name: str) -> Exception | None:
-        try:
-            parse_view((self.folder / "views" / f"{name}.sql").read_text(), f"{name}.sql")
-        except DefinitionError as error:
-            return error
-        return None
-
-    def _binding_errors(self) -> dict[str, Exception]:
+    def _binding_errors(self, project: Project) -> dict[str, Exception]:
         """What goes wrong when each view, after those that it reads, is bound.
 
         One that reads a view whose columns only its load tells is bound after that load.
         """
         found: dict[str, Exception] = {}
-        with self.open_project() as project:
-            connections = project.open_connections()
-            for name in self.views:
-                try:
-                    if project.catalogue.can_bind(name):
-                        project.catalogue.bind_view(name, connections)
-                except Exception as error:  # noqa: BLE001 - it is what is asked for
-                    found[name] = error
-            connections.close()
+        connections = project.open_connections()
+        for name in self.views:
+            try:
+                if project.catalogue.can_bind(name):
+                    project.catalogue.bind_view(name, connections)
+            except Exception as error:  # noqa: BLE001 - it is what is asked for
+                found[name] = error
+        connections.close()
         return found
 
     def maintain_batch(
@@ -200,6 +198,7 @@ class ReportProject:
                 yield self._reader
             finally:
                 self._reader = None
+                self._heads = {}
 
     def stamps_of(self, history: RelationHistory) -> list[int]:
         """The ts of every transaction, by its number."""
@@ -218,17 +217,17 @@ class ReportProject:
         since = min(heads[name].created_ts for name in LEDGERS.values())
         return read_moments(warehouse, self.clock, since)
 
-    def feed_of(self, name: str) -> tuple[int, dict[int, Counter[Row]], pa.Schema]:
-        """Since which ts a view is there, what each ts did to it, and its columns."""
+    def feed_of(self, name: str) -> tuple[int, dict[int, Counter[Row]]]:
+        """Since which ts a view is there, and what each ts did to it."""
         with self.reading() as project:
-            view = project.view(name)
-            return view.head.created_ts, feed(project, name), view.arrow().schema
+            self._heads = self._heads or project.newest_head().views
+            head = self._heads[name]
+            return head.created_ts, feed_of_head(project.settings.warehouse, head)
 
-    def rows_at(self, name: str, ts: int | None) -> list[Row]:
+    def table_at(self, name: str, ts: int | None) -> pa.Table:
         """The rows of a view as a reader gets them."""
         with self.reading() as project:
-            table = project.view(name).arrow(as_of=ts)
-            return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            return project.view(name).arrow(as_of=ts)
 
 
 def _maintain_all(keeper: Maintainer) -> Mapping[str, str]:

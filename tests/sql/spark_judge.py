@@ -20,6 +20,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from viewkeeper.engine.spark.completed_order import complete_frame
+from viewkeeper.engine.spark.error_silence import silence_errors
 
 Row = tuple[Any, ...]
 
@@ -76,7 +77,8 @@ class SparkJudge:
         """Whether Spark reads a text over the relations and these views."""
         self._views = dict(views)
         try:
-            return bool(self._session.sql(self.text_at(text, 0)).schema.fields)
+            with silence_errors():
+                return bool(self._session.sql(self.text_at(text, 0)).schema.fields)
         except AnalysisException:
             return False
 
