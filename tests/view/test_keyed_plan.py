@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from viewkeeper.delta.row_errors import can_fail
 from viewkeeper.view.definition import (
     EXISTS,
     Equality,
@@ -16,7 +17,7 @@ from viewkeeper.view.definition import (
     Relation,
     ViewDefinition,
 )
-from viewkeeper.view.expression import Column, Compare, Expression, Literal
+from viewkeeper.view.expression import Arithmetic, Column, Compare, Expression, Literal
 from viewkeeper.view.join_tree import JoinKey, join_tree_of
 from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 
@@ -160,7 +161,7 @@ def test_a_constant_in_on_is_checked_where_its_place_is_met_from_below() -> None
 def conditions_asked(view: ViewDefinition) -> dict[tuple[int, int, str], list[tuple[str, str]]]:
     """What each step of a view asks of its target besides keys: column and operator."""
     plan = sweep_plan_of(view)
-    asked = [plan.local_conditions(step) for step in plan.steps]
+    asked = [plan.local_conditions(step, can_fail) for step in plan.steps]
     return {
         step: [(each.column, each.operator) for each in found]
         for step, found in zip(steps_of(plan), asked, strict=True)
@@ -172,6 +173,17 @@ def test_conditions_on_one_place_are_asked_with_its_keys() -> None:
     both = Compare("<", column(0, "p"), column(1, "p"))
     view = replace(view_of({}, 2, (equal(0, 1),)), predicates=(below_five, both))
     assert conditions_asked(view) == {(0, 1, ""): [("p", "<")], (1, 0, ""): []}
+
+
+def test_a_condition_hides_no_row_from_one_before_it_that_can_fail() -> None:
+    below_five = Compare("<", column(1, "p"), Literal(5, INT))
+    share = Compare("<", Arithmetic("*", column(1, "k"), column(1, "k"), INT), Literal(9, INT))
+    joined = view_of({}, 2, (equal(0, 1),))
+    asked = [
+        conditions_asked(replace(joined, predicates=order))[0, 1, ""]
+        for order in ((below_five, share), (share, below_five))
+    ]
+    assert asked == [[("p", "<")], []]
 
 
 def test_a_left_place_is_asked_under_its_own_conditions_alone() -> None:

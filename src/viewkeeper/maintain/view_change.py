@@ -30,6 +30,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
+from viewkeeper.delta.row_errors import can_fail
 from viewkeeper.maintain.compensation import (
     KnownChanges,
     RelationVersions,
@@ -200,7 +201,7 @@ def _filtered_lookup(
 ) -> Lookup:
     """The same, without the rows that the conditions of the target hide from all partial rows."""
     lookup = lookup_for(algebra, plan, step, waiting)
-    return replace(lookup, conditions=plan.local_conditions(step))
+    return replace(lookup, conditions=plan.local_conditions(step, can_fail))
 
 
 def order_columns(

@@ -16,8 +16,9 @@ that its ON reads, they ask for the rows of the keyed place itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import Expression, needs_spark, places_of
@@ -91,18 +92,24 @@ class SweepPlan:
         ready = [(condition, places) for condition, places in reads if places <= covered]
         return [c for c, places in ready if before is None or not places <= before]
 
-    def local_conditions(self, step: SweepStep) -> tuple[LocalCondition, ...]:
+    def local_conditions(
+        self, step: SweepStep, can_fail: Callable[[Expression], bool]
+    ) -> tuple[LocalCondition, ...]:
         """What rows of a step's target must meet to be of any use to the partial rows that ask.
 
         At a left place a condition of the view may be met where nothing matches, so only those of
-        its ON count, and only where it is met as a keyed place.
+        its ON count, and only where it is met as a keyed place. Conditions are checked in their
+        order, and a row for which one fails leaves the query without a value. So a condition after
+        one that can fail hides no row from it.
         """
         if step.match is not None:
-            return local_conditions_of(step.match.own_conditions)
-        if self.view.places[step.target].keyed is not None:
+            conditions: Sequence[Expression] = step.match.own_conditions
+        elif self.view.places[step.target].keyed is not None:
             return ()
-        mine = [c for c in self.conditions if places_of(c) == {step.target}]
-        return local_conditions_of(mine)
+        else:
+            conditions = self.conditions
+        sure = takewhile(lambda condition: not can_fail(condition), conditions)
+        return local_conditions_of(c for c in sure if places_of(c) == {step.target})
 
     def match_at(self, place: int) -> KeyedMatch | None:
         """How a keyed place is met; None for any other."""
