@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +59,37 @@ def test_every_state_is_the_sum_of_what_came_before(steps: list[list[Row] | str]
                     world.store = Store.open(Path(folder), "test", time.time)
                 case list():
                     world.append(signed_rows(world, step))
+        world.check()
+
+
+TELLING: dict[str, tuple[pa.DataType, Sequence[object]]] = {
+    "int": (pa.int32(), range(20)),
+    "text": (pa.string(), [f"t{n}" for n in range(20)]),
+    "day": (pa.date32(), [date(2024, 1, n + 1) for n in range(20)]),
+    "moment": (pa.timestamp("us", "UTC"), [datetime(2024, 1, 1, n, tzinfo=UTC) for n in range(20)]),
+    "decimal": (pa.decimal128(20, 2), [Decimal(n) / 4 for n in range(20)]),
+    "double": (pa.float64(), [n / 8 for n in range(20)]),
+    "bool": (pa.bool_(), [True, False]),
+}
+
+
+@pytest.mark.parametrize("kinds", [["int", "double"], ["day"], *([kind] for kind in TELLING)])
+def test_few_changes_of_many_rows_are_found_by_any_column(
+    tmp_path: Path, kinds: Sequence[str]
+) -> None:
+    rng = random.Random(repr(kinds))
+    schema = pa.schema([(kind, TELLING[kind][0]) for kind in kinds])
+
+    def any_row() -> Row:
+        return tuple(rng.choice([None, *TELLING[kind][1]]) for kind in kinds)
+
+    with Store.open(tmp_path, "test", time.time) as store:
+        world = World(store, schema)
+        world.load(Counter(any_row() for _ in range(60)))
+        for _ in range(4):
+            there = sorted(world.expected(world.view.ts), key=repr)
+            world.append(Counter(any_row() for _ in range(3)))
+            world.append({rng.choice(there): -1})
         world.check()
 
 
