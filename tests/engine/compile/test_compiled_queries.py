@@ -164,6 +164,15 @@ def test_a_fold_is_a_unique_place(compiler: QueryCompiler) -> None:
     assert keyed.unique
 
 
+@pytest.mark.parametrize("calls", ["", ", count(distinct n) c"])
+def test_two_names_of_one_column_are_one_group(compiler: QueryCompiler, calls: str) -> None:
+    numbered = "select 1 x, 1 y, row_number() over (partition by g order by k) n from a"
+    graph = compiled(compiler, f"select x, y, n{calls} from ({numbered}) group by x, y, n")
+    for fold in (node for node in graph.nodes if isinstance(node, Fold)):
+        names = [group.name for group in fold.groups]
+        assert len({*names}) == len(names), fold
+
+
 def test_equal_texts_give_equal_graphs(compiler: QueryCompiler, spark: SparkSession) -> None:
     text = statements.over_places(statements.ACCEPTED["distinct aggregates"])
     first = compiler.compile_text(text, statements.QUERY_TABLES)

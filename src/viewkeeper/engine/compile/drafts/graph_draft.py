@@ -160,8 +160,9 @@ class GraphDraft:
 def draft_over(
     relation: Relation, columns: Mapping[int, Field], required: Sequence[int] | set[int] = ()
 ) -> CoreDraft:
-    """A draft that reads one relation."""
-    shown = {key: Attribute(key, "") for key in columns}
+    """A draft that reads one relation; ids that name one column of it are one expression."""
+    first: dict[str, int] = {}
+    shown = {key: Attribute(first.setdefault(columns[key].name, key), "") for key in columns}
     return CoreDraft((DraftPlace(relation, columns, frozenset(required)),), (), dict(shown))
 
 
