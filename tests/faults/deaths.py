@@ -46,7 +46,7 @@ STEPS = {
     "history index": f"{ENGINE}.batch.change_archive:ChangeArchive._write_index@{{}}",
     "record": f"{STORAGE}.disk:create_new@{{}}:/records/",
     "log entry": f"{WAREHOUSE}.lake.lake_table:LakeTable.commit@{{}}",
-    "log sync": f"{WAREHOUSE}.lake.delta_log:sync_entry@{{}}",
+    "log entry written": f"{WAREHOUSE}.lake.delta_log:write_entry@{{}}",
     "head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
     "commit": f"{WAREHOUSE}.store:Store.commit@{{}}",
     "spool": f"{ENGINE}.batch.batch_runner:BatchRunner.clean_spool@{{}}",
@@ -178,10 +178,12 @@ def _lethal(real: Callable[..., Any], moment: Moment) -> Callable[..., Any]:
         now = moment.is_now(" ".join(map(str, args)) if moment.text else "")
         if now and not moment.after:
             die(moment.step)
-        result = real(*args, **options)
-        if now:
-            die(moment.step)
-        return result
+        try:
+            return real(*args, **options)
+        finally:
+            # A call that fails is one too, like the removal of a file that is not there.
+            if now:
+                die(moment.step)
 
     return call
 

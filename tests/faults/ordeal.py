@@ -67,9 +67,11 @@ class Ordeal:
         with self.writing() as applications:
             self.die_at(step(left_by, 3, "after"))
             for name in RECOVERY:
-                # Where the last kill left nothing to redo, there is always the step's next time.
-                self.die_at(step(name, 1, "before"), step("record", 2, "after"))
-                self.die_at(step(name, 1, "after"), step("log entry", 2, "after"))
+                for side, other in (("before", "record"), ("after", "log entry")):
+                    if name == "plan replayed":
+                        self.die_at(step("plan", 2, "after"))
+                    # Where nothing was left to redo, there is always the step's next time.
+                    self.die_at(step(name, 1, side), step(other, 2, "after"))
             assert applications.stop() == 0
         self.finish()
 
