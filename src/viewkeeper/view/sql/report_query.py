@@ -115,6 +115,7 @@ def read_report(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> ReportQuer
     if refused:
         refused += _refused_nodes(sql, tokens, tree)
         raise refused[0].with_others(refused[1:])
+    _check_renamed_columns(sql, tree)
     tables = tuple(sorted(_find_tables(sql, tree, frozenset()), key=lambda each: each.span))
     if refused := [*_refused_nodes(sql, tokens, tree)]:
         raise refused[0].with_others(refused[1:])
@@ -173,6 +174,13 @@ def _refused_calls(
         allowed = allowed or token.start in renamed
         if refusal is not None and not allowed and name not in functions.TABLES:
             yield sql.unsupported_at(refusal[0], token.start, refusal[1])
+
+
+def _check_renamed_columns(sql: SqlText, tree: exp.Query) -> None:
+    """Columns that an alias renames have names: with texts, `t f('a')` would look like a call."""
+    for alias in tree.find_all(exp.TableAlias):
+        for column in alias.args.get("columns") or ():
+            _plain_name(sql, column)
 
 
 def _find_tables(sql: SqlText, node: exp.Expr, defined: frozenset[str]) -> Iterator[TableName]:
