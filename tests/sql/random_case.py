@@ -18,7 +18,6 @@ by itself.
 from __future__ import annotations
 
 import argparse
-import datetime
 import random
 import tempfile
 import time
@@ -335,23 +334,25 @@ def replay_case(case: RandomCase, spark: SparkSession, judge: SparkJudge, shrink
 def try_cases(
     seeds: Sequence[int], count: int, minutes: float, spark: SparkSession, judge: SparkJudge
 ) -> None:
-    """Try a case of each seed, and print the sums so far after each."""
+    """Try a case of each seed, and print the sums so far after each; the reasons at the end, which
+    Ctrl-C may be."""
     started, sums, reasons = time.monotonic(), Counter[str](), Counter[str]()
-    for seed in seeds:
-        if time.monotonic() - started > 60 * minutes:
-            break
-        begun = time.monotonic()
-        verdict = run_case(make_case(seed, count, judge), spark, judge)
-        counts = verdict.count_queries()
-        sums.update(counts["sums"])
-        reasons.update(counts["reasons"])
-        passed = datetime.timedelta(seconds=round(time.monotonic() - started))
-        shown = ", ".join(f"{number:,} {what}" for what, number in sums.items())
-        print(f"seed {seed}: {time.monotonic() - begun:.1f} s; after {passed}: {shown}", flush=True)
-        for name, wrong in verdict.wrong.items():
-            print(f"wrong: {replay_command(seed, name)}\n  {wrong}", flush=True)
-    for line in refusal_lines(sums, reasons):
-        print(line)
+    try:
+        for seed in seeds:
+            if time.monotonic() - started > 60 * minutes:
+                break
+            begun = time.monotonic()
+            verdict = run_case(make_case(seed, count, judge), spark, judge)
+            counts = verdict.count_queries()
+            sums.update(counts["sums"])
+            reasons.update(counts["reasons"])
+            took, passed = time.monotonic() - begun, round(time.monotonic() - started)
+            shown = ", ".join(f"{number:,} {what}" for what, number in sums.items())
+            print(f"seed {seed}: {took:.1f} s; after {passed:,} s: {shown}", flush=True)
+            for name, wrong in verdict.wrong.items():
+                print(f"wrong: {replay_command(seed, name)}\n  {wrong}", flush=True)
+    finally:
+        print(*refusal_lines(sums, reasons), sep="\n", flush=True)
 
 
 def refusal_lines(sums: Mapping[str, int], reasons: Counter[str]) -> list[str]:
