@@ -340,6 +340,10 @@ ACCEPTED: dict[str, str] = {
     " lateral view json_tuple(other, 'c') j as c",
     "json field": "select id, from_json('{\"a\":' || k || '}', 'a INT').a v,"
     " get_json_object('{\"a\":' || g || '}', '$.a') w from a",
+    "with in two parts of from": "select x.id from (with u as (select id from a), "
+    "z as (select 0 as c from u) select id from a) x left join (with u as (select distinct id "
+    "from a), z as (select p.id from u p left join u q on p.id = q.id) select id from z) y "
+    "on x.id = y.id",
     "lateral generator": "select a.id, f.col from a, lateral explode(split(a.s, 'u')) f",
     "map": "select id, explode(str_to_map(s || ':' || k)) from a",
     "case of patterns": "select id, case when s rlike '^u' then 'u' when k > 1 then initcap(s)"

@@ -29,10 +29,13 @@ def complete_frame(frame: DataFrame) -> DataFrame:
 
     analyzed = frame._jdf.queryExecution().analyzed()
     session = frame.sparkSession
-    plan = complete_order(session, analyzed)
-    if plan is analyzed:
-        return frame
     jvm: Any = session._jvm
+    # Spark gives the queries of WITH new numbers before it optimizes, and confuses those of two
+    # parts of FROM. So each reading of one becomes the query itself, as it would be anyway.
+    inline = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False)
+    plan = complete_order(session, inline.apply(analyzed))
+    if plan.fastEquals(analyzed):
+        return frame
     datasets = jvm.org.apache.spark.sql.classic.Dataset
     return Frame(datasets.ofRows(session._jsparkSession, plan), session)
 
