@@ -164,27 +164,33 @@ def _filters_first(view: ViewDefinition, steps: list[SweepStep]) -> list[SweepSt
     if not any(place.unique for place in view.places) or any(step.window for step in steps):
         return steps
     hiding = {place for predicate in view.predicates for place in _only_place(predicate)}
-    left, ordered = dict(enumerate(steps)), list[SweepStep]()
+    fan_outs = [fan_out_of(view, step.on) for step in steps]
+    found_from = _places_found(view, steps, fan_outs)
     covered = {place.index: {place.index} for place in view.places}
+    found = {place: {*places} for place, places in found_from.items()}
+    # The places from which rows can still be hidden by a place of which each finds one row.
+    filtered = {origin for origin in covered if (found[origin] - covered[origin]) & hiding}
+    earlier = [_steps_before(step, steps) for step in steps]
+    left, ordered = set(range(len(steps))), list[SweepStep]()
 
     def cost_of(at: int) -> tuple[bool, FanOut, bool, int]:
-        step = left[at]
-        fan_out = fan_out_of(view, step.on)
-        waits = fan_out is not FanOut.ONE and any(
-            _finds_filter(view, steps, covered[origin], hiding) for origin in step.origins
-        )
-        return waits, fan_out, step.target not in hiding, at
+        waits = fan_outs[at] is not FanOut.ONE and not filtered.isdisjoint(steps[at].origins)
+        return waits, fan_outs[at], steps[at].target not in hiding, at
 
     while left:
-        free = [
-            at
-            for at, step in left.items()
-            if not any(_must_precede(other, step, steps) for other in left.values())
-        ]
-        step = left.pop(min(free, key=cost_of))
-        for origin in step.origins:
-            covered[origin].add(step.target)
-        ordered.append(step)
+        taken = min((at for at in left if not earlier[at]), key=cost_of)
+        left.remove(taken)
+        for at in left:
+            earlier[at].discard(taken)
+        target = steps[taken].target
+        for origin in steps[taken].origins:
+            covered[origin].add(target)
+            found[origin] |= found_from[target]
+            if (found[origin] - covered[origin]) & hiding:
+                filtered.add(origin)
+            else:
+                filtered.discard(origin)
+        ordered.append(steps[taken])
     return ordered
 
 
@@ -194,31 +200,40 @@ def _only_place(predicate: Expression) -> frozenset[int]:
     return places if len(places) == 1 else frozenset()
 
 
-def _finds_filter(
-    view: ViewDefinition, steps: Sequence[SweepStep], covered: set[int], hiding: set[int]
-) -> bool:
-    """Whether rows with these places can still be hidden by a place of which each finds one row."""
-    found, frontier = {*covered}, [*covered]
-    while frontier:
-        at = frontier.pop()
-        near = {s.target for s in steps if s.via == at and fan_out_of(view, s.on) is FanOut.ONE}
-        frontier += near - found
-        found |= near
-    return bool((found - covered) & hiding)
+def _places_found(
+    view: ViewDefinition, steps: Sequence[SweepStep], fan_outs: Sequence[FanOut]
+) -> dict[int, set[int]]:
+    """The places that a row of each place finds, one row of each at most, its own among them."""
+    near: dict[int, set[int]] = {place.index: set() for place in view.places}
+    for step, fan_out in zip(steps, fan_outs, strict=True):
+        if fan_out is FanOut.ONE:
+            near[step.via].add(step.target)
+    found = {}
+    for start in near:
+        reached, frontier = {start}, [start]
+        while frontier:
+            new = near[frontier.pop()] - reached
+            reached |= new
+            frontier += new
+        found[start] = reached
+    return found
 
 
-def _must_precede(step: SweepStep, other: SweepStep, steps: Sequence[SweepStep]) -> bool:
-    """Whether rows that take both steps can take them in this order only.
+def _steps_before(step: SweepStep, steps: Sequence[SweepStep]) -> set[int]:
+    """The numbers of the steps that rows which take both can only take before this one.
 
-    The other step may meet a keyed place, or go on below one, whose own changes have no rows of it
-    before they have met all places that its ON reads.
+    The step may meet a keyed place, or go on below one, whose own changes have no rows of it before
+    they have met all places that its ON reads.
     """
-    if step.target == other.via and step.via != other.target:
-        return True
-    above = [each.match for each in steps if each.match and each.target == other.via]
-    met = [match for match in above if match.join.parent != other.target]
-    met += [other.match] if other.match is not None else []
-    return any(step.target in match.needed_places for match in met)
+    above = [each.match for each in steps if each.match and each.target == step.via]
+    met = [match for match in above if match.join.parent != step.target]
+    met += [step.match] if step.match is not None else []
+    needed = {place for match in met for place in match.needed_places}
+    return {
+        at
+        for at, other in enumerate(steps)
+        if other.target in needed or (other.target == step.via and other.via != step.target)
+    }
 
 
 def _with_window(view: ViewDefinition, step: SweepStep) -> SweepStep:
