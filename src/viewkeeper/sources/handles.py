@@ -120,5 +120,6 @@ class SourceHandles:
 
 
 def _decode_book(body: Any) -> dict[str, HandleTarget]:
-    kept = {h: {"identity": each["id"], "columns": each["columns"]} for h, each in body.items()}
+    spelled = {"id": "identity"}
+    kept = {h: {spelled.get(k, k): v for k, v in each.items()} for h, each in body.items()}
     return read_typed(dict[str, HandleTarget], kept)

@@ -192,7 +192,7 @@ def read_record(path: Path) -> Record:
     body = unseal_file(path, "record", _MEND)
     with translate_decode_errors(path, "record", _MEND):
         changes = tuple(_decode_change(change) for change in body["changes"])
-        read = read_typed(Record, {**body, "changes": []})
+        read = read_typed(Record, {**body, "plan": body["plan"], "changes": []})
         if path.stem.isdigit() and int(path.stem) != read.n:
             raise ValueError(f"it is record {read.n}")
         return replace(read, changes=changes)
