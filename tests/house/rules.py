@@ -154,7 +154,7 @@ def classes_have_one_name(index: SourceIndex) -> Iterator[Offence]:
     for found in index.classes:
         by_name[found.name].append(found)
     for name, classes in by_name.items():
-        if len(classes) > 1 and not name.startswith("_"):
+        if len(classes) > 1:
             places = ", ".join(found.module.path for found in classes)
             yield Offence(name, places, f"{name}: {len(classes)} classes are called so")
 

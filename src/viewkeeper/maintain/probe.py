@@ -83,7 +83,7 @@ def probe_join(
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _ProbeEntry:
     """The place by which keys enter, and the key columns that are asked of it."""
 
     place: int
@@ -100,21 +100,23 @@ def _key_columns(plan: SweepPlan, on: Sequence[str]) -> dict[str, Column]:
     return found
 
 
-def _choose_entry(plan: SweepPlan, columns: Mapping[str, Column], keys: pa.Table) -> _Entry:
+def _choose_entry(plan: SweepPlan, columns: Mapping[str, Column], keys: pa.Table) -> _ProbeEntry:
     """The place with the most key columns, then with the most different keys; else the root."""
     by_place: dict[int, dict[Column, str]] = {}
     for name, column in columns.items():
         by_place.setdefault(column.place, {}).setdefault(column, name)
-    entries = [_Entry(place, tuple(names.values())) for place, names in sorted(by_place.items())]
+    entries = [
+        _ProbeEntry(place, tuple(names.values())) for place, names in sorted(by_place.items())
+    ]
     usable = [entry for entry in entries if _finds_all(plan, entry, keys)]
     return max(
         usable,
         key=lambda entry: (len(entry.names), _distinct_keys(keys, entry).num_rows),
-        default=_Entry(plan.tree.root, ()),
+        default=_ProbeEntry(plan.tree.root, ()),
     )
 
 
-def _finds_all(plan: SweepPlan, entry: _Entry, keys: pa.Table) -> bool:
+def _finds_all(plan: SweepPlan, entry: _ProbeEntry, keys: pa.Table) -> bool:
     """Whether a lookup of the place finds every row of the view that has one of the keys."""
     keyed = plan.view.places[entry.place].keyed
     if keyed is None:
@@ -125,11 +127,11 @@ def _finds_all(plan: SweepPlan, entry: _Entry, keys: pa.Table) -> bool:
     return keyed.kind == "left" and not unmatched.any()
 
 
-def _distinct_keys(keys: pa.Table, entry: _Entry) -> pa.Table:
+def _distinct_keys(keys: pa.Table, entry: _ProbeEntry) -> pa.Table:
     return distinct_rows(keys.select(list(entry.names)))
 
 
-def _origin_rows(keys: pa.Table, entry: _Entry, ts: int) -> pa.Table:
+def _origin_rows(keys: pa.Table, entry: _ProbeEntry, ts: int) -> pa.Table:
     """The keys with their ts; a scan has one row, which every row of the root meets."""
     if not entry.names:
         return pa.table({TS: pa.array([ts], pa.int64())})
@@ -145,7 +147,7 @@ def _conditions_above(plan: SweepPlan, place: int) -> list[Expression]:
 
 
 def _steps_through(
-    plan: SweepPlan, entry: _Entry, columns: Mapping[str, Column]
+    plan: SweepPlan, entry: _ProbeEntry, columns: Mapping[str, Column]
 ) -> list[SweepStep]:
     """From the keys to their place, and on as its changes would walk that are real rows."""
     outside = len(plan.view.places)

@@ -142,7 +142,7 @@ def _pool_of(node: KeyRecompute, before: pa.Table, delta: pa.Table) -> _Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Changes:
+class _TouchedSteps:
     """What each step - a key at a ts - does: rows and by how much they change, step by step."""
 
     steps: Steps
@@ -151,11 +151,11 @@ class _Changes:
     of_step: Places
 
 
-def _changes_of(pool: _Pool, delta: pa.Table) -> _Changes:
+def _changes_of(pool: _Pool, delta: pa.Table) -> _TouchedSteps:
     steps = steps_of(pool.keys[pool.of_delta], numbers_of(delta[TS]))
     order = steps.order
     counts = numbers_of(delta[COUNT])[order]
-    return _Changes(steps, pool.of_delta[order], counts, steps.step_of_row[order])
+    return _TouchedSteps(steps, pool.of_delta[order], counts, steps.step_of_row[order])
 
 
 # -- parts that fit into memory --------------------------------------------------------------------
@@ -179,7 +179,7 @@ class _Part:
     """For each change the number of its step within its key, counted from 0."""
 
 
-def _parts_of(pool: _Pool, changes: _Changes) -> Iterator[_Part]:
+def _parts_of(pool: _Pool, changes: _TouchedSteps) -> Iterator[_Part]:
     """The work cut by keys, and where one key has too many versions, by its versions."""
     steps = changes.steps
     sizes = np.diff(np.append(steps.first, steps.size))
@@ -204,7 +204,7 @@ def _parts_of(pool: _Pool, changes: _Changes) -> Iterator[_Part]:
 
 
 def _cut_versions(
-    pool: _Pool, changes: _Changes, groups: tuple[int, int], rows: Places, cells: int
+    pool: _Pool, changes: _TouchedSteps, groups: tuple[int, int], rows: Places, cells: int
 ) -> Iterator[_Part]:
     steps = changes.steps
     low = int(steps.first[groups[0]])

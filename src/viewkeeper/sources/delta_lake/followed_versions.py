@@ -37,7 +37,7 @@ from viewkeeper.updates.schema_change import SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _LogEntry:
     """The log entry of the position that was last looked from: its file, and what is in it."""
 
     version: int
@@ -50,7 +50,7 @@ class LogContinuity:
     """Watches the log of one table; used under the source's lock."""
 
     table: log.TableFolder
-    _entry: _Entry | None = None
+    _entry: _LogEntry | None = None
 
     @property
     def source(self) -> str:
@@ -99,7 +99,7 @@ class LogContinuity:
         """The next look will be from here."""
         file = self._stamp_of_entry(version)
         digest = log.digest_entry(self.folder, version)
-        self._entry = None if file is None else _Entry(version, file, digest)
+        self._entry = None if file is None else _LogEntry(version, file, digest)
 
     def forget_entry(self) -> None:
         self._entry = None

@@ -21,7 +21,7 @@ MEMORY_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
-class _Changes:
+class _StagedChanges:
     """The changes of one table: the first of them in a file, if they are many."""
 
     rows: int = 0
@@ -57,7 +57,7 @@ class TransactionStage:
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
         self._folder = folder
         self._limit = memory_bytes
-        self._tables: dict[tuple[str, ...], _Changes] = {}
+        self._tables: dict[tuple[str, ...], _StagedChanges] = {}
         self._bytes = 0
 
     def __bool__(self) -> bool:
@@ -65,7 +65,7 @@ class TransactionStage:
 
     def add_batch(self, table: str, batch: pa.RecordBatch) -> None:
         # A table may get another shape inside a transaction.
-        changes = self._tables.setdefault((table, *batch.schema.names), _Changes())
+        changes = self._tables.setdefault((table, *batch.schema.names), _StagedChanges())
         changes.batches.append(batch)
         changes.rows += batch.num_rows
         self._bytes += batch.nbytes

@@ -87,7 +87,7 @@ CAST_TYPES: dict[object, pa.DataType] = {
 INSTANT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
 
 
-class _LeftToSpark(Exception):  # noqa: N818 - a way out of the recursion, never seen outside
+class _LeftToSparkSql(Exception):  # noqa: N818 - a way out of the recursion, never seen outside
     """The kernel is not certain to mean the same."""
 
 
@@ -108,7 +108,7 @@ def translate_piece(
     try:
         if written:
             return _Translator(sql, sql.text_of(piece.span), columns).translate_node(piece.node)
-    except _LeftToSpark:
+    except _LeftToSparkSql:
         pass
     return _spark_sql(sql, piece, columns)
 
@@ -210,7 +210,7 @@ class _Translator:
     def translate_operand(self, node: exp.Expr) -> Expression:
         """An operand of an operator; see the module's prose for why not every kind."""
         if isinstance(node, exp.Predicate | exp.Not | exp.And | exp.Or):
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return self.translate_node(node)
 
     def translate_boolean(self, node: exp.Expr) -> Expression:
@@ -219,7 +219,7 @@ class _Translator:
         if isinstance(expression, Literal) and expression.value is None:
             return Literal(None, pa.bool_())
         if type_of(expression) != pa.bool_():
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return expression
 
     def translate_chain(self, operator: OneOf["and", "or"], node: exp.And | exp.Or) -> Expression:
@@ -231,7 +231,7 @@ class _Translator:
     def resolve_reference(self, node: exp.Column) -> Column:
         span = leaf_span_of(node)
         if span is None or span.start not in self.columns:
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return self.columns[span.start].column
 
     def read_constant(self, node: exp.Expr) -> Literal | None:
@@ -256,14 +256,14 @@ class _Translator:
         span = own_span_of(node)
         raw = self.sql.text_of(span) if span is not None else ""
         if raw[1:-1] != node.name or "\\" in raw:
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return node.name
 
     def cast_constant(self, node: exp.Cast) -> Literal | None:
         """`10L`, `DATE '2024-01-31'`, `CAST(NULL AS STRING)`: sqlglot reads all three as casts."""
         kind, inner = _cast_type(node), node.this
         if kind is None or isinstance(inner, exp.Cast):
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         literal = self.read_constant(inner)
         if literal is None:
             return None
@@ -274,10 +274,10 @@ class _Translator:
         if isinstance(node, exp.Cast):
             kind = None if node.args.get("safe") else _cast_type(node)
             if kind is None:
-                raise _LeftToSpark
+                raise _LeftToSparkSql
             return _certain(cast_call(self.translate_node(node.this), kind))
         if not isinstance(node, exp.Neg):
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         operand = self.translate_operand(node.this)
         kind = type_of(operand)
         if kind in BOUNDS:
@@ -289,15 +289,15 @@ class _Translator:
 
     def translate_is_null(self, node: exp.Is) -> Expression:
         if not isinstance(node.expression, exp.Null):
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         operand = self.translate_operand(node.this)
         if type_of(operand) == pa.null():
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return IsNull(operand)
 
     def translate_between(self, node: exp.Between) -> Expression:
         if node.args.get("symmetric"):
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         value = self.translate_operand(node.this)
         low, high = (
             self.translate_operand(node.args["low"]),
@@ -312,11 +312,11 @@ class _Translator:
         value = self.translate_operand(node.this)
         given = {key for key, part in node.args.items() if part}
         if given != {"this", "expressions"}:
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         options = [self.translate_node(option) for option in node.expressions]
         kinds = [type_of(each) for each in (value, *options)]
         if None in kinds or kinds[0] == pa.null():
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return _certain(in_call([value, *options]))
 
     def make_comparison(
@@ -327,11 +327,11 @@ class _Translator:
     ) -> Compare:
         both = unify_types(left, right)
         if both is None:
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         kind = type_of(both[0])
         equality = operator in ("=", "<>", "<=>")
         if kind is None or not _is_comparable(kind) or not (equality or _is_ordered(kind)):
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return Compare(operator, *both)
 
     def make_arithmetic(
@@ -339,7 +339,7 @@ class _Translator:
     ) -> Arithmetic:
         both = coerce_operands(operator, left, right)
         if both is None:
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return Arithmetic(operator, *both)
 
 
@@ -355,14 +355,14 @@ def number_literal(text: str) -> Literal:
         value = int(text)
         fitting = (kind for kind in (pa.int32(), pa.int64()) if _is_in_range(value, kind))
         if (kind := next(fitting, None)) is None:
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return Literal(value, kind)
     exact = decimal.Decimal(text)
     _, digits, exponent = exact.as_tuple()
     assert isinstance(exponent, int)
     precision = max(len(digits), -exponent)
     if precision > PRECISION_MAX:
-        raise _LeftToSpark
+        raise _LeftToSparkSql
     return Literal(exact, pa.decimal128(precision, -exponent))
 
 
@@ -383,21 +383,21 @@ def _typed_literal(literal: Literal, kind: pa.DataType) -> Literal:
     # Without a zone an instant depends on the session; with Z it does not.
     if isinstance(value, str) and kind == pa.timestamp("us", "UTC") and value.endswith("Z"):
         if not INSTANT.fullmatch(value[:-1]):
-            raise _LeftToSpark
+            raise _LeftToSparkSql
         return Literal(_read_instant(value[:-1]).replace(tzinfo=datetime.UTC), kind)
-    raise _LeftToSpark
+    raise _LeftToSparkSql
 
 
 def _read_instant(text: str) -> datetime.datetime:
     try:
         return datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise _LeftToSpark from None
+        raise _LeftToSparkSql from None
 
 
 def _certain(expression: Expression | None) -> Expression:
     if expression is None:
-        raise _LeftToSpark
+        raise _LeftToSparkSql
     return expression
 
 
