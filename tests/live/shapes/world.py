@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -104,13 +104,16 @@ class World:
             assert loaded.waiting == {}, loaded.waiting
             scene = Scene(project, self.subjects, self.lived, writers, own, side)
             with writers:
-                with self._running(project):
-                    writers.wait_for(30)
-                    scene.change_all(RUNNING)
-                    scene.see_others_advance()
-                    with writers.all_held():
+                # What views show that stop next is remembered after the maintainer's last batch:
+                # writers go on when it has ended.
+                with ExitStack() as held:
+                    with self._running(project):
+                        writers.wait_for(30)
+                        scene.change_all(RUNNING)
+                        scene.see_others_advance()
+                        held.enter_context(writers.all_held())
                         scene.settle(RUNNING)
-                        scene.remember(DOWN)
+                    scene.remember(DOWN)
                 writers.wait_for(20)
                 scene.change_all(DOWN)
                 with self._running(project):
