@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute
-from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
+from viewkeeper.evolution.synchronization.synchronize import (
+    NoRewriting,
+    Rewriting,
+    synchronize_view,
+)
 from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.sql.view_statement import parse_view

@@ -30,7 +30,7 @@ from viewkeeper.evolution.adaptation import (
 )
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences
-from viewkeeper.evolution.synchronization import Rewriting
+from viewkeeper.evolution.synchronization.synchronize import Rewriting
 
 
 def rewritten(random: Random, world: World) -> tuple[World, set[int]]:

@@ -266,7 +266,7 @@ def test_rows_alone_cost_no_rewriting_and_no_graph(
         raise AssertionError("nothing has changed its shape")
 
     world = started(view(ROWS, change("x", insert(1, (3, 8)))), DynoSetting("sweep", detection))
-    monkeypatch.setattr("viewkeeper.evolution.synchronization.synchronize_view", refuse)
+    monkeypatch.setattr("viewkeeper.evolution.synchronization.synchronize.synchronize_view", refuse)
     monkeypatch.setattr("viewkeeper.evolution.dyno.rewriter.synchronize_view", refuse)
     monkeypatch.setattr(correction, "graph_of", refuse)
     follow_reshaped(world, [])

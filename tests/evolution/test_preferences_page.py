@@ -12,7 +12,11 @@ import yaml
 
 from viewkeeper.evolution.policy import STRICTEST_FIRST, Policies, read_policies
 from viewkeeper.evolution.preferences import read_preferences, read_substitutes
-from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
+from viewkeeper.evolution.synchronization.synchronize import (
+    NoRewriting,
+    Rewriting,
+    synchronize_view,
+)
 from viewkeeper.updates.schema_change import KINDS, ChangeKind
 from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation

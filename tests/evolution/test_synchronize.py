@@ -10,7 +10,7 @@ import pytest
 
 from tests.evolution.shop import Now, follow, text_of
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.synchronization import Rewriting
+from viewkeeper.evolution.synchronization.synchronize import Rewriting
 
 COST = Now(columns={"shop.orders.price": "cost"})
 MOVED = Now(tables={"shop.orders": "shop.purchases"})

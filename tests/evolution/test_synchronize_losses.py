@@ -9,7 +9,7 @@ import yaml
 from tests.evolution.shop import HEAD, JOIN, Now, follow, relation_of, text_of, without
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute, read_preferences
-from viewkeeper.evolution.synchronization import NoRewriting, Rewriting
+from viewkeeper.evolution.synchronization.synchronize import NoRewriting, Rewriting
 from viewkeeper.view.definition import Relation
 
 GONE = Now(lost=["crm.customers"])

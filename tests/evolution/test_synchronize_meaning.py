@@ -33,8 +33,12 @@ from tests.evolution.worlds import (
 from viewkeeper.errors import DefinitionError
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute, read_preferences
-from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
 from viewkeeper.evolution.synchronization.parts_of_sql import parts_of_view
+from viewkeeper.evolution.synchronization.synchronize import (
+    NoRewriting,
+    Rewriting,
+    synchronize_view,
+)
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sql.view_statement import parse_view
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from viewkeeper.cli.deferred_pandas import defer_pandas
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -45,6 +47,7 @@ class Invocation:
         """The project's settings alone."""
         from viewkeeper.engine.settings.project_file import read_settings
 
+        defer_pandas()
         return read_settings(self.folder)
 
     def open_project(self, algorithm: str | None = None, level: str | None = None) -> Project:
@@ -54,6 +57,7 @@ class Invocation:
         """
         from viewkeeper.engine.project import Project, open_project
 
+        defer_pandas()
         project = open_project(self.folder, self.spark)
         settings = project.settings.with_algorithm(algorithm, level)
         return Project(settings, project.catalogue, self.spark)

@@ -24,9 +24,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
-
 from viewkeeper.errors import ProjectError
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.view.definition import Relation
@@ -99,8 +96,6 @@ def read_dotted_name(raw: object, where: str, example: str) -> tuple[str, ...]:
     return parts
 
 
-# What sqlglot raises at texts that it did not expect, besides its own errors.
-_ODD = (ValueError, LookupError, TypeError, AttributeError)
 PREFERENCES = ("policy", "extent", "dispensable", "irreplaceable")
 SUBSTITUTE = ("for", "use", "columns", "join", "extent")
 SAME_ROW = "same row"
@@ -170,25 +165,23 @@ def _read_parts(raw: object, where: str) -> NamedParts:
         key: frozenset(read_texts(value, f"{where}.{key}", EXAMPLES[key]))
         for key, value in facts.items()
     }
-    for condition in sorted(read.get("conditions", ())):
-        if isinstance(parse_condition(condition, f"{where}.conditions"), exp.And):
+    _check_conditions(read.get("conditions", frozenset()), where)
+    return NamedParts(**read)
+
+
+def _check_conditions(conditions: frozenset[str], where: str) -> None:
+    """Refuse a condition that is no SQL, or several."""
+    if not conditions:
+        return
+    # The parser of SQL is imported by projects that name a condition.
+    from viewkeeper.evolution.condition_text import is_conjunction, parse_condition
+
+    for condition in sorted(conditions):
+        if is_conjunction(parse_condition(condition, f"{where}.conditions")):
             raise ProjectError(
                 f'{where}.conditions: "{condition}" is several conditions',
                 hint="list what AND ties together one by one",
             )
-    return NamedParts(**read)
-
-
-def parse_condition(condition: str, where: str) -> exp.Expr:
-    """A condition of the project file as a syntax tree."""
-    try:
-        return parse_one(condition, dialect="spark")
-    except (SqlglotError, RecursionError, *_ODD) as error:
-        raise ProjectError(
-            f'{where}: "{condition[:200]}" is no SQL condition',
-            detail=str(error).split(". ")[0],
-            hint='write it as the view does, for example "o.flag = 1"',
-        ) from None
 
 
 def read_substitutes(raw: object, where: str) -> tuple[Substitute, ...]:
@@ -261,19 +254,17 @@ def _read_column(raw: object, where: str) -> tuple[Relation, str]:
 
 def _check_join(join: str, relations: tuple[Relation, Relation], where: str) -> None:
     """Every column in it must be one of the two tables, by its full name."""
-    for column in parse_condition(join, where).find_all(exp.Column):
+    # The parser of SQL is imported by projects that name a join.
+    from viewkeeper.evolution.condition_text import (
+        columns_named,
+        owner_of_column,
+        parse_condition,
+    )
+
+    for column in columns_named(parse_condition(join, where)):
         if owner_of_column(column) not in {str(each).lower() for each in relations}:
             raise ProjectError(
                 f'{where}: "{column.sql("spark")}" is a column of neither {relations[0]} nor'
                 f" {relations[1]}",
                 hint=f"name columns in full: {FOR_COLUMN}",
             )
-
-
-def owner_of_column(column: exp.Column) -> str:
-    """The table that a column names before its own name, in lower case.
-
-    >>> owner_of_column(exp.to_column("Shop.orders.id"))
-    'shop.orders'
-    """
-    return ".".join(part.name for part in column.parts[:-1]).lower()

@@ -1,4 +1,4 @@
-"""All algorithms by name: how they are made, what they need, what they promise.
+"""All algorithms by name: what they need, what they promise.
 
 The names are those of the command line and of the project file. The promises are the papers' and
 DESIGN's, per scenario; `make simulate` finds the levels that runs really have and compares.
@@ -6,26 +6,15 @@ DESIGN's, per scenario; `make simulate` finds the levels that runs really have a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.maintain.algorithm_protocol import Algorithm, Level, TransactionKind
-from viewkeeper.maintain.eca import Eca
-from viewkeeper.maintain.recompute import Recompute
-from viewkeeper.maintain.strobe_family.c_strobe import make_c_strobe, make_c_t_strobe
-from viewkeeper.maintain.strobe_family.conventional import Conventional
-from viewkeeper.maintain.strobe_family.strobe import Strobe
-from viewkeeper.maintain.strobe_family.t_strobe import make_g_strobe, make_t_strobe
-from viewkeeper.maintain.sweep_family.batch_sweep import BatchSweep
-from viewkeeper.maintain.sweep_family.nested_sweep import NestedSweep
-from viewkeeper.maintain.sweep_family.pvm import make_pvm, make_pvm_cc
-from viewkeeper.maintain.sweep_family.sweep import make_sweep
+from viewkeeper.maintain.algorithm_protocol import Level, TransactionKind
 
-Make = Callable[..., Algorithm]
-"""Called with the algebra, the sweep plan, the resume and the kind's options."""
-
+if TYPE_CHECKING:
+    from viewkeeper.maintain.algorithm_makers import Make
 
 CHOICES: Mapping[str, tuple[str, ...]] = {"strategy": ("sweep", "posse")}
 """Options that are one of a few words."""
@@ -36,7 +25,6 @@ class AlgorithmKind:
     """An algorithm as users know it."""
 
     name: str
-    make: Make
     promise: Mapping[TransactionKind, Level]
     arrival: bool = False
     """Infers what an answer saw from arrival order; gets FIFO channels, real or emulated."""
@@ -52,6 +40,13 @@ class AlgorithmKind:
     """The promise is over the states as of every ts; a reader of the newest state gets strong."""
     options: Mapping[str, Any] | None = None
     """Names and default values of its options."""
+
+    @property
+    def make(self) -> Make:
+        """What makes a machine of this kind; imported here, because few commands run one."""
+        from viewkeeper.maintain.algorithm_makers import MAKERS
+
+        return MAKERS[self.name]
 
     def check_options(self, options: Mapping[str, Any], where: str) -> None:
         """Refuse an option that it does not have, or a value that does not fit."""
@@ -85,7 +80,6 @@ def _level_table(single: Level, local: Level, across: Level) -> dict[Transaction
 
 def _keyed_kind(
     name: str,
-    make: Make,
     promise: Mapping[TransactionKind, Level],
     quiescence: bool,
     **options: Any,
@@ -93,7 +87,6 @@ def _keyed_kind(
     """One of those that delete by key and read arrival order."""
     return AlgorithmKind(
         name,
-        make,
         promise,
         arrival=True,
         keyed=True,
@@ -115,24 +108,20 @@ _BATCH = {"part_rows": 10_000}
 KINDS: dict[str, AlgorithmKind] = {
     kind.name: kind
     for kind in (
-        AlgorithmKind("recompute", Recompute, _RECOMPUTE, caught_up=True),
-        _keyed_kind("conventional", Conventional, _same_level(Level.NONE), quiescence=False),
+        AlgorithmKind("recompute", _RECOMPUTE, caught_up=True),
+        _keyed_kind("conventional", _same_level(Level.NONE), quiescence=False),
         AlgorithmKind(
-            "eca", Eca, _same_level(Level.STRONG), arrival=True, one_source=True, quiescence=True
+            "eca", _same_level(Level.STRONG), arrival=True, one_source=True, quiescence=True
         ),
-        _keyed_kind("strobe", Strobe, _STROBE, quiescence=True),
-        _keyed_kind("t_strobe", make_t_strobe, _T_STROBE, quiescence=True, gather=False),
-        _keyed_kind("g_strobe", make_g_strobe, _same_level(Level.STRONG), quiescence=True),
-        _keyed_kind("c_strobe", make_c_strobe, _C_STROBE, quiescence=False, **_C),
-        _keyed_kind(
-            "c_t_strobe", make_c_t_strobe, _C_T_STROBE, quiescence=False, **_C, gather=False
-        ),
-        AlgorithmKind("sweep", make_sweep, _same_level(Level.COMPLETE), options=_SWEEP),
-        AlgorithmKind("nested_sweep", NestedSweep, _same_level(Level.STRONG), options={"depth": 5}),
-        AlgorithmKind("pvm", make_pvm, _same_level(Level.CONVERGENCE), options=_PVM),
-        AlgorithmKind("pvm_cc", make_pvm_cc, _same_level(Level.COMPLETE), options=_PVM),
-        AlgorithmKind(
-            "batch_sweep", BatchSweep, _same_level(Level.COMPLETE), as_of=True, options=_BATCH
-        ),
+        _keyed_kind("strobe", _STROBE, quiescence=True),
+        _keyed_kind("t_strobe", _T_STROBE, quiescence=True, gather=False),
+        _keyed_kind("g_strobe", _same_level(Level.STRONG), quiescence=True),
+        _keyed_kind("c_strobe", _C_STROBE, quiescence=False, **_C),
+        _keyed_kind("c_t_strobe", _C_T_STROBE, quiescence=False, **_C, gather=False),
+        AlgorithmKind("sweep", _same_level(Level.COMPLETE), options=_SWEEP),
+        AlgorithmKind("nested_sweep", _same_level(Level.STRONG), options={"depth": 5}),
+        AlgorithmKind("pvm", _same_level(Level.CONVERGENCE), options=_PVM),
+        AlgorithmKind("pvm_cc", _same_level(Level.COMPLETE), options=_PVM),
+        AlgorithmKind("batch_sweep", _same_level(Level.COMPLETE), as_of=True, options=_BATCH),
     )
 }

@@ -21,6 +21,8 @@ from viewkeeper.view.definition import CLOCK
 Differ: TypeAlias = Callable[[Sequence[str], Sequence[str], pa.Schema], Iterator[pa.RecordBatch]]
 """Rows of the first Parquet files minus rows of the second: columns of the schema and `_count`."""
 
+WAREHOUSE = "warehouse"
+"""The kind of a source that is another project (`viewkeeper.upstream`)."""
 _MARIADB_URL = "mariadb://viewkeeper:${MARIADB_PASSWORD}@db/crm?ssl_mode=verify-full"
 _KINDS: Mapping[str, tuple[Option, ...]] = {
     "sqlite": (
@@ -53,7 +55,7 @@ _KINDS: Mapping[str, tuple[Option, ...]] = {
         Option("table", "text", "events"),
         Option("allow_outside", "switch", "true"),
     ),
-    "warehouse": (Option("path", "text", "../orders", required=True),),
+    WAREHOUSE: (Option("path", "text", "../orders", required=True),),
     "clock": (Option("ahead_days", "number", "1000"),),
 }
 
@@ -81,7 +83,7 @@ def open_source(
     warehouse is called among those who follow the source; `differ` takes large differences between
     states of folders; `now` is what the clock shows, in seconds since 1970.
     """
-    assert settings.kind != "warehouse"
+    assert settings.kind != WAREHOUSE
     try:
         module = import_module(f"viewkeeper.sources.{settings.kind}")
     except ModuleNotFoundError as error:
@@ -110,7 +112,7 @@ def is_clock(settings: SourceSettings) -> bool:
 
 def can_merge_commits(settings: SourceSettings) -> bool:
     """Whether what the source reports as one transaction may be several commits."""
-    merging = settings.kind in ("sqlite", "files", "warehouse")
+    merging = settings.kind in ("sqlite", "files", WAREHOUSE)
     return merging or settings.options.get("capture") == "triggers"
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from viewkeeper.order.mediator import OrderMark
-from viewkeeper.sources.kinds import Differ
+from viewkeeper.sources.kinds import WAREHOUSE, Differ
 from viewkeeper.sources.kinds import open_source as open_database
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import Opener, Source
-from viewkeeper.upstream.parent_project import KIND, ParentProject
 
 if TYPE_CHECKING:
+    from viewkeeper.order.mediator import OrderMark
+    from viewkeeper.upstream.parent_project import ParentProject
     from viewkeeper.upstream.snapshot import ViewOpener
 
 
@@ -45,7 +45,7 @@ def open_source(
     `reader` is how our warehouse is called there; `differ` takes large differences between states
     of folders; `now` is what the clock shows.
     """
-    if settings.kind != KIND:
+    if settings.kind != WAREHOUSE:
         return open_database(settings, reader, differ, now)
     # Imported here, because reading warehouses needs more than most projects do.
     from viewkeeper.upstream import source as view_source
@@ -55,7 +55,7 @@ def open_source(
 
 def is_parent(settings: SourceSettings) -> bool:
     """Whether a source is another project."""
-    return settings.kind == KIND
+    return settings.kind == WAREHOUSE
 
 
 def parent_source_of(source: Source) -> ParentSource | None:

@@ -37,6 +37,7 @@ from viewkeeper.errors import (
     reload_hint,
 )
 from viewkeeper.order.global_id import base_name
+from viewkeeper.sources.kinds import WAREHOUSE
 from viewkeeper.sources.settings import read_yaml
 from viewkeeper.warehouse.metadata.coordination import FILE as COORDINATION
 from viewkeeper.warehouse.metadata.coordination import Coordination, read_coordination
@@ -52,7 +53,6 @@ from viewkeeper.warehouse.metadata.warehouse_identity import FILE as FILE_OF_IDE
 from viewkeeper.warehouse.metadata.warehouse_identity import read_identity
 
 FILE = "viewkeeper.yml"
-KIND = "warehouse"
 VIEWS = "views"
 DEPTH_MAX = 100
 """Warehouses behind each other; more is a project that reads itself."""
@@ -146,7 +146,7 @@ class ParentProject:
     def parent_of(self, source: str) -> ParentProject | None:
         """The warehouse behind one of this project's sources; None for a database."""
         facts = self._source_settings(source)
-        if facts.get("kind") != KIND:
+        if facts.get("kind") != WAREHOUSE:
             return None
         return ParentProject(source, self.folder / str(facts.get("path", "")))
 

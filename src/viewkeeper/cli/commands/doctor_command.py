@@ -60,8 +60,9 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
         body = [{"ok": each.ok, **asdict(each)} for each in found]
         click.echo(as_json(body, indent=2))
     else:
+        console = make_console()
         for line in examination_lines(found):
-            make_console().print(line, soft_wrap=True, markup=False)
+            console.print(line, soft_wrap=True, markup=False)
     return 0 if all(each.ok for each in found) else 1
 
 

@@ -63,8 +63,9 @@ def explain(
     if wants_json:
         click.echo(as_json(asdict(found), indent=2))
     else:
+        console = make_console()
         for line in _text_lines(found):
-            make_console().print(line, soft_wrap=True, markup=False)
+            console.print(line, soft_wrap=True, markup=False)
     return 0 if found.incremental else 1
 
 

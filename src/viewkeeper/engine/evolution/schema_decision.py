@@ -41,7 +41,11 @@ from viewkeeper.evolution.adaptation import (
     choose_adaptation,
 )
 from viewkeeper.evolution.policy import Policy
-from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
+from viewkeeper.evolution.synchronization.synchronize import (
+    NoRewriting,
+    Rewriting,
+    synchronize_view,
+)
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.order.registry_address import open_registry
-from viewkeeper.order.registry_protocol import GroupStatus
+
+if TYPE_CHECKING:
+    from viewkeeper.order.registry_protocol import GroupStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ def gather_group(settings: Settings) -> GroupNow | None:
     """How far this project is in the order of its group; None if it names no registry."""
     if settings.registry is None:
         return None
+    # Most projects have no registry, and need none of its clients.
+    from viewkeeper.order.registry_address import open_registry
+
     url, member = settings.registry.url, settings.registry.member
     try:
         named = settings.registry

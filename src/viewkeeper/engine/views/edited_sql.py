@@ -22,7 +22,7 @@ from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError, reload_hint
 from viewkeeper.evolution.adaptation import Nothing, choose_adaptation
 from viewkeeper.evolution.preferences import Preferences
-from viewkeeper.evolution.synchronization import NoRewriting, synchronize_view
+from viewkeeper.evolution.synchronization.synchronize import NoRewriting, synchronize_view
 from viewkeeper.updates.source_protocol import names_now_of
 from viewkeeper.view.definition import PROJECT, Field, Relation
 from viewkeeper.warehouse.metadata.head import ViewHead

@@ -51,7 +51,7 @@ from viewkeeper.evolution.dyno.foresight import Foresight, QueuedReport, ReportQ
 from viewkeeper.evolution.dyno.rewriter import Rewriter, Wishes, is_reading_needed
 from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes
 from viewkeeper.evolution.dyno.unit_work import Rereading, RowMaintenance, Work, WorkOutcome
-from viewkeeper.evolution.synchronization import NoRewriting
+from viewkeeper.evolution.synchronization.synchronize import NoRewriting
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.algorithm_protocol import CommitAction
 from viewkeeper.updates.view_actions import ViewAction

@@ -32,7 +32,7 @@ from viewkeeper.evolution.dyno.table_identity import (
     Key,
     token_of,
 )
-from viewkeeper.evolution.synchronization import NoRewriting
+from viewkeeper.evolution.synchronization.synchronize import NoRewriting
 from viewkeeper.maintain.algorithm_protocol import CommitAction
 from viewkeeper.updates.view_actions import ViewAction
 from viewkeeper.view.definition import Relation

@@ -19,7 +19,7 @@ from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, choo
 from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes, Key, define_view
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences, Substitute
-from viewkeeper.evolution.synchronization import NoRewriting, synchronize_view
+from viewkeeper.evolution.synchronization.synchronize import NoRewriting, synchronize_view
 from viewkeeper.view.definition import Relation
 
 Columns = frozenset[tuple[Key, int]]

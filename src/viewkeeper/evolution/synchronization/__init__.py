@@ -1,9 +1,5 @@
-"""View synchronization: the SQL of a view, rewritten for what its sources have become."""
+"""View synchronization: the SQL of a view, rewritten for what its sources have become.
 
-from viewkeeper.evolution.synchronization.synchronize import (
-    NoRewriting,
-    Rewriting,
-    synchronize_view,
-)
-
-__all__ = ["NoRewriting", "Rewriting", "synchronize_view"]
+`synchronize` is its entrance; whoever only quotes a name as a source does (`parts_of_sql`) does not
+need the rest.
+"""

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp, parse_one
 
+from viewkeeper.evolution.condition_text import owner_of_column
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Preferences, Substitute, owner_of_column
+from viewkeeper.evolution.preferences import Preferences, Substitute
 from viewkeeper.evolution.synchronization.parts_of_sql import (
     Use,
     ViewCondition,
