@@ -7,7 +7,7 @@ with holes, which is how the races of real databases are tried out without them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from viewkeeper.updates.source_protocol import (
     CurrentNames,
     Lookup,
     Scan,
+    TableBatches,
     TableDescription,
 )
 from viewkeeper.view.definition import Field, Relation
@@ -72,7 +73,7 @@ class MemorySource:
 
     def read_changes(
         self, tables: Mapping[str, Sequence[str]], after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    ) -> TableBatches:
         for table, columns in tables.items():
             for batch in self._changes_under(table, columns, after, Cut(until)).to_batches():
                 yield table, batch

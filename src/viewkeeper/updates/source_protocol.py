@@ -34,6 +34,9 @@ from viewkeeper.view.local_condition import LocalCondition
 Tables: TypeAlias = Mapping[str, Sequence[str]]
 """Columns, per table of one source."""
 
+TableBatches: TypeAlias = Iterator[tuple[str, pa.RecordBatch]]
+"""Changes, each batch with the table that it belongs to."""
+
 LOOK_TRANSACTIONS = 20_000
 """As many transactions a look reports at most; whoever wants to see all of them looks again."""
 
@@ -286,9 +289,7 @@ class Source(Protocol):
         """Whether looks have reported everything up to a position that existed before the last."""
         ...
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """The changes of these columns of these tables with `after` < position <= `until`."""
         ...
 

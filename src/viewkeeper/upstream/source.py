@@ -21,8 +21,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-
 from viewkeeper.errors import ProjectError, SourceAwayError
 from viewkeeper.order.mediator import OrderMark
 from viewkeeper.sources.settings import SourceSettings
@@ -32,6 +30,7 @@ from viewkeeper.updates.source_protocol import (
     Finding,
     Health,
     Opener,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -113,9 +112,7 @@ class WarehouseSource:
             progress = self._views.common_progress()
             return marks_of(self._views.files, progress, identity, beyond, needed)
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         reader = self._make_reader()
         for handle, columns in tables.items():
             for batch in reader.signed_changes(handle, columns, after, until):

@@ -39,6 +39,7 @@ from viewkeeper.updates.source_protocol import (
     Scan,
     Snapshot,
     Source,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -100,9 +101,7 @@ class GuardedSource:
         with contain_errors(self.name):
             return self.inner.has_passed(position)
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         with contain_errors(self.name):
             yield from self.inner.read_changes(tables, after, until)
 

@@ -44,6 +44,7 @@ from viewkeeper.updates.source_protocol import (
     Lookup,
     Opener,
     Scan,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -117,9 +118,7 @@ class ClockSource:
     def has_passed(self, position: int) -> bool:
         return position <= self._position_now()
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         for table, columns in tables.items():
             for batch in changes_between(table, columns, after, until):
                 yield table, batch

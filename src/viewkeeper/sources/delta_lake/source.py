@@ -59,6 +59,7 @@ from viewkeeper.updates.source_protocol import (
     Finding,
     Health,
     Opener,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -196,9 +197,7 @@ class DeltaLakeSource:
     def has_passed(self, position: int) -> bool:
         return position <= self._passed
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """Version by version, in pieces; `_position` is the version."""
         for handle, names in tables.items():
             self._check_handle(handle)

@@ -60,6 +60,7 @@ from viewkeeper.updates.source_protocol import (
     Finding,
     Health,
     Opener,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -254,9 +255,7 @@ class FilesSource:
             found += state_changes(handle, named, *tables)
         return tuple(found)
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """State by state, in pieces; `_position` is the number of the state."""
         states = self._kept.read_between(after, until)
         if not states:

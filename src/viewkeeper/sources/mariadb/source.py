@@ -18,8 +18,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-
 from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener, make_opener
 from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture, TableDescriber
 from viewkeeper.sources.mariadb.binlog.log import read_newest_position
@@ -37,6 +35,7 @@ from viewkeeper.updates.source_protocol import (
     DetachResult,
     Finding,
     Health,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -75,9 +74,7 @@ class MariadbSource:
     def has_passed(self, position: int) -> bool:
         return self._changes.has_passed(position)
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         return self._changes.read_changes(tables, after, until)
 
     @contextmanager

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import psycopg
+from typing import TypeAlias
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.handles import SourceHandles
@@ -24,6 +22,7 @@ from viewkeeper.sources.postgres.schema import (
     read_table,
     table_with_oid,
 )
+from viewkeeper.sources.postgres.types import PgConnection, read_row
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import CurrentNames, TableDescription, Tables
@@ -80,15 +79,13 @@ class PostgresDescriber:
             frozenset(kept),
         )
 
-    def _names_of(
-        self, control: psycopg.Connection[Any], handle: str, table: PostgresTable
-    ) -> CurrentNames:
+    def _names_of(self, control: PgConnection, handle: str, table: PostgresTable) -> CurrentNames:
         """What a table is called now, and the columns of its handle."""
-        visible = control.execute("SELECT pg_table_is_visible(%s::oid)", (table.oid,))
-        row = visible.fetchone()
-        plain = bool(row and row[0]) and "." not in table.name
-        is_plain = plain and (
-            self.handles.target_of(handle) is None or "." not in name_of_handle(handle)
+        query = "SELECT pg_table_is_visible(%s::oid)"
+        is_plain = (
+            read_row(control, query, (table.oid,))[0]
+            and "." not in table.name
+            and (self.handles.target_of(handle) is None or "." not in name_of_handle(handle))
         )
         columns = {column.number: column.called for column in table.columns}
         numbers = self.column_numbers(handle) or table.column_numbers
@@ -113,7 +110,7 @@ class PostgresDescriber:
             )
         return int(named.identity)
 
-    def find_by_handle(self, control: psycopg.Connection[Any], handle: str) -> PostgresTable | None:
+    def find_by_handle(self, control: PgConnection, handle: str) -> PostgresTable | None:
         """The table behind a handle, as it is called now; None if it is gone."""
         if self.handles.target_of(handle) is not None:
             return table_with_oid(control, self.source, handle, self.oid_of(handle))
@@ -121,7 +118,7 @@ class PostgresDescriber:
         oid = find_table(control, name)
         return None if oid is None else table_with_oid(control, self.source, handle, oid)
 
-    def read_by_handle(self, control: psycopg.Connection[Any], handle: str) -> PostgresTable:
+    def read_by_handle(self, control: PgConnection, handle: str) -> PostgresTable:
         """The table by the handle's names; a SchemaError if it is gone."""
         table = self.find_by_handle(control, handle)
         if table is None and self.handles.target_of(handle) is not None:
@@ -141,9 +138,7 @@ class PostgresDescriber:
             refused.update(dict.fromkeys(generated, _GENERATED))
         return refused
 
-    def followable_tables(
-        self, control: psycopg.Connection[Any], tables: Tables
-    ) -> FollowableTables:
+    def followable_tables(self, control: PgConnection, tables: Tables) -> FollowableTables:
         """The tables that can be followed; a followed table that is gone is passed over."""
         found = {}
         for handle, columns in tables.items():

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-import psycopg
 
 from viewkeeper.errors import SchemaError, SourceError
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
@@ -21,7 +18,7 @@ from viewkeeper.sources.postgres.decoding.source_stream import retention_of
 from viewkeeper.sources.postgres.errors import format_size
 from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION
 from viewkeeper.sources.postgres.schema import check_privilege, read_table
-from viewkeeper.sources.postgres.types import quote_name
+from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import Finding, Health, RetainedLog, Tables
 
@@ -45,6 +42,10 @@ SELECT current_setting('wal_level'),
 _NAMES = """
 SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
  WHERE c.oid = ANY(%s)
+"""
+_OWNED = """
+SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class
+ WHERE oid = ANY(%s::text[]::regclass[])
 """
 _CLOCK_SECONDS = 5.0
 
@@ -82,9 +83,7 @@ class SlotDoctor:
         except SourceError as error:
             return [Finding("reachable", "bad", str(error), error.hint)]
 
-    def _examine_server(
-        self, control: psycopg.Connection[Any], tables: Tables
-    ) -> Iterator[Finding]:
+    def _examine_server(self, control: PgConnection, tables: Tables) -> Iterator[Finding]:
         names = self._follower.names
         version = control.info.server_version
         good = version >= OLDEST_VERSION
@@ -95,9 +94,7 @@ class SlotDoctor:
             f"PostgreSQL {version // 10000}.{version % 10000}",
             None if good else "PostgreSQL 14 or newer",
         )
-        row = control.execute(_LIMITS).fetchone()
-        assert row is not None
-        level, slots, senders, keep, replication, now, create = row
+        level, slots, senders, keep, replication, now, create = read_row(control, _LIMITS)
         slot = read_slot(control, names.slot)
         yield _check_wal_level(level)
         yield _check_free("replication slots", "max_replication_slots", slots, slot is not None)
@@ -110,9 +107,7 @@ class SlotDoctor:
         yield _check_retention(names.slot, slot, retention_of(self._settings), str(keep))
         yield check_clock(float(now))
 
-    def _check_publication(
-        self, control: psycopg.Connection[Any], tables: Tables, create: bool
-    ) -> Finding:
+    def _check_publication(self, control: PgConnection, tables: Tables, create: bool) -> Finding:
         """Whether every table is published, or can be by us."""
         publication = self._follower.names.publication
         query = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
@@ -130,12 +125,8 @@ class SlotDoctor:
                 missing.append(table.quoted_name)
         if not missing:
             return Finding("publication", "good", f'"{publication}" has all tables')
-        owned = control.execute(
-            "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"
-            " WHERE oid = ANY(%s::text[]::regclass[])",
-            (missing,),
-        ).fetchone()
-        if create and owned is not None and owned[0]:
+        (is_owned,) = read_row(control, _OWNED, (missing,))
+        if create and is_owned:
             return Finding("publication", "good", "will be made when the first view is loaded")
         exists = "ALTER" if published else "CREATE"
         word = "ADD" if published else "FOR"
@@ -143,9 +134,7 @@ class SlotDoctor:
         text = "the role can neither make nor extend it; let the tables' owner do it"
         return Finding("publication", "bad", text, mend)
 
-    def _check_table(
-        self, control: psycopg.Connection[Any], name: str, columns: Sequence[str]
-    ) -> Finding:
+    def _check_table(self, control: PgConnection, name: str, columns: Sequence[str]) -> Finding:
         check = f"table {name}"
         try:
             source = self._describer.source
@@ -198,10 +187,10 @@ def _check_replication(user: str, allowed: bool) -> Finding:
     return Finding("privileges", "bad", "the role may not use replication slots", mend)
 
 
-def _check_watch(control: psycopg.Connection[Any], name: str) -> Finding:
+def _check_watch(control: PgConnection, name: str) -> Finding:
     """How schema changes become known."""
-    row = control.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
-    if is_watched(control, name) or (row is not None and row[0]):
+    query = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
+    if is_watched(control, name) or read_row(control, query)[0]:
         return Finding("schema changes", "good", "event triggers tell of them")
     text = "looks find them: not exactly where they were, and a new type counts as new values"
     mend = "-- a superuser may let event triggers tell:\n"

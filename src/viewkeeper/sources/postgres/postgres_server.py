@@ -25,6 +25,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
 from viewkeeper.sources.postgres.shape_query import prepare_shapes
+from viewkeeper.sources.postgres.types import PgConnection, read_row
 from viewkeeper.sources.settings import SourceSettings
 
 T = TypeVar("T")
@@ -118,7 +119,7 @@ class PostgresServer:
         port = f":{parts['port']}" if parts.get("port") else ""
         return f"PostgreSQL database {parts.get('dbname') or parts.get('user')} at {host}{port}"
 
-    def open_connection(self) -> psycopg.Connection[Any]:
+    def open_connection(self) -> PgConnection:
         """A connection in autocommit mode, for control and small answers."""
         with self.translate_errors():
             return self._limit_connection(
@@ -127,7 +128,7 @@ class PostgresServer:
                 )
             )
 
-    def open_replication(self) -> psycopg.Connection[Any]:
+    def open_replication(self) -> PgConnection:
         """A connection that can be streamed from."""
         patience = f"{int(SENDER_SECONDS * 1000)}ms"
         limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": patience}
@@ -199,11 +200,11 @@ class PostgresConnections:
         self.search_path: tuple[str, ...] = ()
         """The schemas whose tables are called by their name alone."""
         self._close_stream = close_stream
-        self._control: psycopg.Connection[Any] | None = None
-        self._free: list[psycopg.Connection[Any]] = []
+        self._control: PgConnection | None = None
+        self._free: list[PgConnection] = []
 
     @contextmanager
-    def use_control(self) -> Iterator[psycopg.Connection[Any]]:
+    def use_control(self) -> Iterator[PgConnection]:
         """The control connection, under the lock; a broken one is replaced the next time."""
         with self.lock:
             if self._control is None or self._control.closed:
@@ -217,7 +218,7 @@ class PostgresConnections:
                 raise
 
     @contextmanager
-    def use_coordinator(self) -> Iterator[psycopg.Connection[Any]]:
+    def use_coordinator(self) -> Iterator[PgConnection]:
         """A connection for one shared snapshot; one that is free again is kept for the next."""
         with self.lock:
             free = self._free.pop() if self._free else None
@@ -235,7 +236,7 @@ class PostgresConnections:
         with self.lock:
             self._free.append(connection)
 
-    def _connect_control(self) -> psycopg.Connection[Any]:
+    def _connect_control(self) -> PgConnection:
         control = self.server.open_connection()
         try:
             with self.server.translate_errors():
@@ -246,7 +247,7 @@ class PostgresConnections:
             raise
         return control
 
-    def _check_server(self, control: psycopg.Connection[Any]) -> None:
+    def _check_server(self, control: PgConnection) -> None:
         if control.info.server_version < OLDEST_VERSION:
             raise SourceError(
                 self.server.source,
@@ -254,10 +255,9 @@ class PostgresConnections:
                 hint="Viewkeeper needs PostgreSQL 14 or newer",
             )
         query = "SELECT pg_is_in_recovery(), current_schemas(false)::text[]"
-        row = control.execute(query).fetchone()
-        assert row is not None
-        self.search_path = tuple(row[1])
-        if row[0]:
+        is_standby, path = read_row(control, query)
+        self.search_path = tuple(path)
+        if is_standby:
             raise SourceAwayError(
                 self.server.source,
                 "this is a standby server",

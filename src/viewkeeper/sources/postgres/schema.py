@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import SchemaError, suggest_nearest
-from viewkeeper.sources.postgres.types import PostgresKind, kind_of, quote_name
+from viewkeeper.sources.postgres.types import (
+    PgConnection,
+    PostgresKind,
+    kind_of,
+    quote_name,
+    read_row,
+)
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.schema_change import name_of_handle
 
@@ -223,14 +227,14 @@ def quote_table(asked: str) -> str:
     return ".".join(quote_name(part) for part in asked.split(".", 1))
 
 
-def find_table(connection: psycopg.Connection[Any], asked: str) -> int | None:
+def find_table(connection: PgConnection, asked: str) -> int | None:
     """The oid of what a name means now."""
-    query = "SELECT to_regclass(%s)::oid::int8"
-    row = connection.execute(query, (quote_table(asked),)).fetchone()
-    return None if row is None or row[0] is None else int(row[0])
+    oid: int | None
+    (oid,) = read_row(connection, "SELECT to_regclass(%s)::oid::int8", (quote_table(asked),))
+    return oid
 
 
-def read_table(connection: psycopg.Connection[Any], source: str, asked: str) -> PostgresTable:
+def read_table(connection: PgConnection, source: str, asked: str) -> PostgresTable:
     """A table, as this connection sees it now; a SchemaError with the nearest names if it is not
     there or is no plain or partitioned table."""
     oid = find_table(connection, asked)
@@ -243,7 +247,7 @@ def read_table(connection: psycopg.Connection[Any], source: str, asked: str) -> 
 
 
 def table_with_oid(
-    connection: psycopg.Connection[Any], source: str, asked: str, oid: int
+    connection: PgConnection, source: str, asked: str, oid: int
 ) -> PostgresTable | None:
     """The table with an oid, whatever it is called; None if it is gone."""
     row = connection.execute(_CLASS, (oid,)).fetchone()
@@ -281,10 +285,9 @@ def table_with_oid(
     )
 
 
-def check_privilege(control: psycopg.Connection[Any], source: str, table: PostgresTable) -> None:
+def check_privilege(control: PgConnection, source: str, table: PostgresTable) -> None:
     """A SchemaError with the GRANT that is missing if the role may not read the table."""
-    row = control.execute("SELECT has_table_privilege(%s::oid, 'SELECT')", (table.oid,)).fetchone()
-    if row is None or not row[0]:
+    if not read_row(control, "SELECT has_table_privilege(%s::oid, 'SELECT')", (table.oid,))[0]:
         raise SchemaError(
             source,
             f'the role may not read table "{name_of_handle(table.asked)}"',
@@ -299,7 +302,7 @@ SELECT pg_describe_object(d.classid, d.objid, d.objsubid)
 """
 
 
-def drop_empty_schema(connection: psycopg.Connection[Any], schema: str) -> tuple[str, ...]:
+def drop_empty_schema(connection: PgConnection, schema: str) -> tuple[str, ...]:
     """Drop a schema of ours that has nothing in it; else what it has, or whose it is."""
     left = connection.execute(_LEFT, (quote_name(schema),)).fetchall()
     if left:

@@ -17,9 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import psycopg
-
-from viewkeeper.sources.postgres.types import PostgresKind, kind_of
+from viewkeeper.sources.postgres.types import PgConnection, PostgresKind, kind_of
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 
 BODY = """json_build_object(
@@ -162,15 +160,13 @@ def decode_shape(stored: Mapping[str, Any]) -> PostgresShape:
     return PostgresShape(**{**stored, "columns": columns, "keys": keys})
 
 
-def prepare_shapes(connection: psycopg.Connection[Any]) -> None:
+def prepare_shapes(connection: PgConnection) -> None:
     """Let a new connection be able to read shapes; planning would take longer than reading."""
     connection.execute("SET plan_cache_mode = force_generic_plan")
     connection.execute(_PREPARE.encode())
 
 
-def read_shapes(
-    connection: psycopg.Connection[Any], oids: Collection[int]
-) -> dict[int, PostgresShape]:
+def read_shapes(connection: PgConnection, oids: Collection[int]) -> dict[int, PostgresShape]:
     """The tables that are there, as this connection sees them now."""
     shapes: dict[int, PostgresShape] = {}
     listed = ",".join(str(oid) for oid in oids)

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 
 from viewkeeper.sources.handles import SourceHandles
@@ -29,7 +28,7 @@ from viewkeeper.sources.postgres.shape_query import (
     decode_shape,
     read_shapes,
 )
-from viewkeeper.sources.postgres.types import quote_name
+from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
 from viewkeeper.sources.tables.shape_changes import ShapeChange, list_shape_changes, report_changes
@@ -267,7 +266,7 @@ def _renamed_within(change: ShapeChange, handle: str, path: Collection[str]) -> 
 
 
 def unexplained_shapes(
-    connection: psycopg.Connection[Any], history: PostgresShapeHistory
+    connection: PgConnection, history: PostgresShapeHistory
 ) -> dict[int, PostgresShape]:
     """The shapes that the catalogue has and the history does not, by the tables' oids.
 
@@ -282,8 +281,8 @@ def unexplained_shapes(
     return shapes
 
 
-def _dropped_shape(connection: psycopg.Connection[Any], last: PostgresShape) -> PostgresShape:
+def _dropped_shape(connection: PgConnection, last: PostgresShape) -> PostgresShape:
     """The shape of a table that is not there any more."""
     name = f"{quote_name(last.schema)}.{quote_name(last.name)}"
-    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()
-    return last.as_dropped(again=last.again or bool(row and row[0]))
+    (is_taken,) = read_row(connection, "SELECT to_regclass(%s) IS NOT NULL", (name,))
+    return last.as_dropped(again=last.again or is_taken)

@@ -8,12 +8,10 @@ triggers (`triggers`). Both ways describe tables and check questions alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
 
 from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
@@ -36,6 +34,7 @@ from viewkeeper.updates.source_protocol import (
     Health,
     Opener,
     Source,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -71,9 +70,7 @@ class PostgresSource:
     def has_passed(self, position: int) -> bool:
         return self.look.has_passed(position)
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         return self.reader.read_changes(tables, after, until)
 
     def prepare_snapshots(self, after: int, tables: Tables) -> AbstractContextManager[Opener]:

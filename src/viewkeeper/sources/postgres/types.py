@@ -17,10 +17,11 @@ has no usable equality of its own (json, enums), its text is compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import psycopg
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
@@ -37,6 +38,7 @@ from viewkeeper.sources.tables.column_type import (
 )
 
 Array: TypeAlias = Any
+PgConnection: TypeAlias = psycopg.Connection[Any]
 _UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 # The first day that PostgreSQL's calendar has.
 _DAY_EARLIEST = -2440588
@@ -346,3 +348,12 @@ def quote_literal(text: str) -> str:
     """
     escaped = re.sub(r"(['\\])", r"\1\1", text)
     return f"E'{escaped}'" if "\\" in text else f"'{escaped}'"
+
+
+def read_row(
+    connection: PgConnection, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
+) -> tuple[Any, ...]:
+    """The one row of a query that has exactly one."""
+    row = connection.execute(query.encode(), values or None).fetchone()
+    assert row is not None, query
+    return tuple(row)

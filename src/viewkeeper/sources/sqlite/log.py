@@ -42,7 +42,7 @@ from viewkeeper.sources.sqlite.reader_registration import ReaderRegistration
 from viewkeeper.sources.sqlite.schema import quote_name
 from viewkeeper.sources.sqlite.types import ROWS_PER_BATCH
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
-from viewkeeper.updates.source_protocol import COUNT, POSITION, Boundary, Tables
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Boundary, TableBatches, Tables
 
 _EPOCH_DAY = 2_440_587.5  # The Julian day of 1970-01-01, in which triggers note the time.
 _DAY_SECONDS = 86_400.0
@@ -232,9 +232,7 @@ class LoggedChanges:
             return False
         return True
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """Streamed in pieces of the log; `_position` is the log position of each change."""
         database = self._registration.session.database
         opened = closing(database.open_connection(write=False))

@@ -22,8 +22,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.settings import SourceSettings
@@ -43,6 +41,7 @@ from viewkeeper.updates.source_protocol import (
     Finding,
     Health,
     Opener,
+    TableBatches,
     TableDescription,
     Tables,
 )
@@ -111,9 +110,7 @@ class SqliteSource:
     def has_passed(self, position: int) -> bool:
         return self._changes.has_passed(position)
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         return self._changes.read_changes(tables, after, until)
 
     @contextmanager

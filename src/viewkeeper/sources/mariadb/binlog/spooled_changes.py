@@ -8,7 +8,7 @@ the handles of the tables that they changed, and changes come under the handles'
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -20,7 +20,13 @@ from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
 from viewkeeper.sources.mariadb.bound_handles import find_first_column, schema_changes_of
 from viewkeeper.sources.mariadb.position import file_of, offset_of
 from viewkeeper.sources.stream.spool import SpooledTransaction
-from viewkeeper.updates.source_protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Tables
+from viewkeeper.updates.source_protocol import (
+    LOOK_SECONDS,
+    LOOK_TRANSACTIONS,
+    Boundary,
+    TableBatches,
+    Tables,
+)
 
 # The next look goes on where this one stopped.
 _LOOK_SECONDS = LOOK_SECONDS
@@ -87,9 +93,7 @@ class SpooledChanges:
         waiting = self._capture.spool.transactions_after(after, LOOK_TRANSACTIONS)
         return len(waiting) < LOOK_TRANSACTIONS
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """From the spool; what is not in it any more, or not yet, is read from the log."""
         capture = self._capture
         with capture.session.use_connection() as connection:

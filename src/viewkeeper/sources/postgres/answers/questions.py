@@ -18,9 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import BrokenQueryError, SchemaError, SourceAwayError
@@ -29,7 +27,7 @@ from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.schema import PostgresTable, table_with_oid
 from viewkeeper.sources.postgres.shape_query import PostgresShape, PostgresShapeColumn, read_shapes
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
-from viewkeeper.sources.postgres.types import PostgresKind
+from viewkeeper.sources.postgres.types import PgConnection, PostgresKind, read_row
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.sources.tables.shape_changes import ShapeChange, broken_query_error
@@ -56,7 +54,7 @@ class TableLocks:
         self._until = 0.0
 
     def lock_tables(
-        self, coordinator: psycopg.Connection[Any], oids: Mapping[str, int], seconds: float
+        self, coordinator: PgConnection, oids: Mapping[str, int], seconds: float
     ) -> LockedSnapshot:
         """Lock, then take and export a snapshot; a BrokenQueryError if a table is gone."""
         if time.monotonic() > self._until:
@@ -80,7 +78,7 @@ class TableLocks:
                 )
 
     def _known_table(
-        self, coordinator: psycopg.Connection[Any], handle: str, oid: int
+        self, coordinator: PgConnection, handle: str, oid: int
     ) -> tuple[PostgresTable, PostgresShape]:
         known = self._known.get(oid)
         if known is None:
@@ -90,11 +88,7 @@ class TableLocks:
         return known
 
     def _read_table(
-        self,
-        coordinator: psycopg.Connection[Any],
-        handle: str,
-        oid: int,
-        shape: PostgresShape | None,
+        self, coordinator: PgConnection, handle: str, oid: int, shape: PostgresShape | None
     ) -> tuple[PostgresTable, PostgresShape]:
         table = table_with_oid(coordinator, self._source, handle, oid)
         if table is None or shape is None:
@@ -103,9 +97,7 @@ class TableLocks:
         return table, shape
 
     def _try_lock(
-        self,
-        coordinator: psycopg.Connection[Any],
-        known: Mapping[str, tuple[PostgresTable, PostgresShape]],
+        self, coordinator: PgConnection, known: Mapping[str, tuple[PostgresTable, PostgresShape]]
     ) -> LockedSnapshot | None:
         """None if a table was renamed meanwhile, or another one was locked in its place."""
         names = dict.fromkeys(table.quoted_name for table, _ in known.values())
@@ -117,8 +109,7 @@ class TableLocks:
             except (errors.UndefinedTable, errors.InvalidSchemaName):
                 return None
         query = "SELECT pg_current_snapshot()::text, pg_export_snapshot()"
-        row = coordinator.execute(query).fetchone()
-        assert row is not None
+        snapshot, exported = read_row(coordinator, query)
         shapes = read_shapes(coordinator, {shape.oid for _, shape in known.values()})
         tables: dict[str, PostgresTable] = {}
         seen: dict[str, PostgresShape] = {}
@@ -129,9 +120,7 @@ class TableLocks:
             if shape != before:
                 table, _ = self._read_table(coordinator, handle, shape.oid, shape)
             tables[handle], seen[handle] = table, shape
-        return LockedSnapshot(
-            SharedSnapshot(self._settings, str(row[1]), str(row[0]), tables), seen
-        )
+        return LockedSnapshot(SharedSnapshot(self._settings, exported, snapshot, tables), seen)
 
 
 class PostgresQuestions:
@@ -149,9 +138,7 @@ class PostgresQuestions:
         """Say whether the catalogue may have shapes that were not reported."""
         self.has_suspicion = has_suspicion
 
-    def lock_tables(
-        self, coordinator: psycopg.Connection[Any], handles: Iterable[str]
-    ) -> LockedSnapshot:
+    def lock_tables(self, coordinator: PgConnection, handles: Iterable[str]) -> LockedSnapshot:
         """Lock tables and export a snapshot that shows them by their handles' names."""
         oids = {handle: self._describer.oid_of(handle) for handle in handles}
         try:

@@ -20,12 +20,12 @@ below `xmax` that is not among those in progress.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import psycopg
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
@@ -41,7 +41,7 @@ from viewkeeper.sources.postgres.answers.lookup import (
 from viewkeeper.sources.postgres.errors import unreadable_stream_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.schema import PostgresTable
-from viewkeeper.sources.postgres.types import quote_literal
+from viewkeeper.sources.postgres.types import PgConnection, quote_literal, read_row
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.shape import batch_without_columns
 from viewkeeper.updates.cut import Cut
@@ -88,7 +88,7 @@ class SnapshotSession:
     def __init__(self, shared: SharedSnapshot) -> None:
         self.shared = shared
         self.server = PostgresServer(shared.settings)
-        self._text: psycopg.Connection[Any] | None = None
+        self._text: PgConnection | None = None
         self._arrow: Any = None
 
     @property
@@ -127,14 +127,13 @@ class SnapshotSession:
             cursor.execute(query)
             yield from shape.from_native(cursor.fetch_record_batch())
 
-    def text_connection(self) -> psycopg.Connection[Any]:
+    def text_connection(self) -> PgConnection:
         if self._text is None:
             self._text = self.server.open_connection()
             cursor = self._text.execute(f"{self._import_statement()}; {_SEEN}".encode())
             while cursor.nextset():
                 pass
-            row = cursor.fetchone()
-            self._check_snapshot(None if row is None else row[0])
+            self._check_snapshot(cursor.fetchone())
         return self._text
 
     def _arrow_connection(self) -> Any:
@@ -146,15 +145,14 @@ class SnapshotSession:
                 for statement in self._import_statement().split("; "):
                     cursor.execute(statement)
                 cursor.execute(_SEEN)
-                row = cursor.fetchone()
-            self._check_snapshot(None if row is None else row[0])
+                self._check_snapshot(cursor.fetchone())
         return self._arrow
 
     def _import_statement(self) -> str:
         return f"{BEGIN}; SET TRANSACTION SNAPSHOT {quote_literal(self.shared.exported)}"
 
     def _check_snapshot(self, seen: object) -> None:
-        if seen != self.shared.snapshot:
+        if seen != (self.shared.snapshot,):
             raise SourceAwayError(
                 self.server.source,
                 "a connection does not share the snapshot",
@@ -306,6 +304,7 @@ class StreamTails:
 
 
 _EPOCH = 1 << 32
+_PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,3 +349,19 @@ class VisibleTransactions:
         if whole < self.xmax - _EPOCH // 2:
             return whole + _EPOCH
         return whole
+
+
+def read_visible(connection: PgConnection, source: str) -> VisibleTransactions:
+    """What a snapshot taken now sees."""
+    return VisibleTransactions.parse_snapshot(source, read_row(connection, _SEEN)[0])
+
+
+def wait_for_visibility(source: str, end: float) -> None:
+    """Wait a little for a commit to become visible; a SourceAwayError after `end`."""
+    if time.monotonic() > end:
+        raise SourceAwayError(
+            source,
+            "a commit that was logged does not become visible",
+            hint="look whether a synchronous standby is away",
+        )
+    time.sleep(_PAUSE_SECONDS)

@@ -21,9 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import psycopg
 
 from viewkeeper.errors import GapError, SourceAwayError, SourceError, WarehouseError
 from viewkeeper.sources.postgres.answers.snapshot import VisibleTransactions
@@ -50,6 +47,7 @@ from viewkeeper.sources.postgres.decoding.stream import ReplicationStream, Serve
 from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
 from viewkeeper.sources.postgres.errors import gap_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
+from viewkeeper.sources.postgres.types import PgConnection
 from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.sources.stream.stage import TransactionStage
 from viewkeeper.updates.source_protocol import LOOK_SECONDS
@@ -63,12 +61,12 @@ class FollowedRelations:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
-        self._control: psycopg.Connection[Any] | None = None
+        self._control: PgConnection | None = None
         self._by_oid: dict[int, FollowedTable | None] = {}
         self.tables: dict[str, FollowedTable] = {}
 
     def keep_tables(
-        self, control: psycopg.Connection[Any] | None, tables: Mapping[str, FollowedTable]
+        self, control: PgConnection | None, tables: Mapping[str, FollowedTable]
     ) -> None:
         """Keep the rows of these tables; `control` is asked for the roots of new partitions."""
         self._control, self.tables, self._by_oid = control, dict(tables), {}
@@ -204,7 +202,7 @@ class SlotCapture:
         self._decoder = PgoutputDecoder(server.source, self.followed.find_table, self.shapes, stage)
         self.intake = SpoolIntake(server.source, self._decoder, home)
         self._stream: ReplicationStream | None = None
-        self._control: psycopg.Connection[Any] | None = None
+        self._control: PgConnection | None = None
         self._state = PostgresState("", 0, names.slot)
         self.floor = 0
         self.is_copy = False
@@ -230,7 +228,7 @@ class SlotCapture:
             self.close_stream()
         return self._stream is not None
 
-    def open_stream(self, control: psycopg.Connection[Any], copy: str | None = None) -> None:
+    def open_stream(self, control: PgConnection, copy: str | None = None) -> None:
         """Open the stream where it was left, or where the slot is confirmed; `copy` names a
         slot that is made as a copy of ours and ends with the stream."""
         stream = ReplicationStream(self._server)

@@ -28,9 +28,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
-import psycopg
 import sqlglot
 from psycopg import errors
 from sqlglot import exp
@@ -38,7 +36,7 @@ from sqlglot.errors import SqlglotError
 
 from viewkeeper.sources.postgres.schema import drop_empty_schema
 from viewkeeper.sources.postgres.shape_query import BODY, PostgresShape, read_shapes
-from viewkeeper.sources.postgres.types import quote_name
+from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 
 MESSAGE = "shape "
 """What such a message begins with, before the JSON."""
@@ -94,13 +92,12 @@ END $viewkeeper$""",
     )
 
 
-def is_watched(connection: psycopg.Connection[Any], name: str) -> bool:
+def is_watched(connection: PgConnection, name: str) -> bool:
     """Whether the event triggers are there and fire."""
-    row = connection.execute(_PRESENT, (name,)).fetchone()
-    return row is not None and int(row[0]) == 2
+    return read_row(connection, _PRESENT, (name,)) == (2,)
 
 
-def create_watch(connection: psycopg.Connection[Any], name: str) -> bool:
+def create_watch(connection: PgConnection, name: str) -> bool:
     """Have event triggers report schema changes, if the role may; whether they do."""
     if is_watched(connection, name):
         return True
@@ -114,7 +111,7 @@ def create_watch(connection: psycopg.Connection[Any], name: str) -> bool:
     return True
 
 
-def remove_watch(connection: psycopg.Connection[Any], name: str) -> tuple[str, ...]:
+def remove_watch(connection: PgConnection, name: str) -> tuple[str, ...]:
     """Remove the event triggers; what of others is left in their schema, or depends on them."""
     try:
         with connection.transaction():
@@ -129,7 +126,7 @@ def remove_watch(connection: psycopg.Connection[Any], name: str) -> tuple[str, .
         return (f"schema {name}: {error.diag.message_detail}",)
 
 
-def _drop_watch(connection: psycopg.Connection[Any], name: str) -> None:
+def _drop_watch(connection: PgConnection, name: str) -> None:
     """Drop what is ours one by one: others may have put something of theirs beside it."""
     for trigger in event_trigger_names(name):
         connection.execute(f"DROP EVENT TRIGGER IF EXISTS {quote_name(trigger)}".encode())
@@ -144,7 +141,7 @@ def event_trigger_names(name: str) -> tuple[str, str]:
 
 
 def emit_shapes(
-    connection: psycopg.Connection[Any], shapes: Mapping[int, PostgresShape], watched: bool
+    connection: PgConnection, shapes: Mapping[int, PostgresShape], watched: bool
 ) -> int | None:
     """Write these shapes into the stream; the 64-bit id of the transaction that has them.
 
@@ -163,9 +160,7 @@ def emit_shapes(
             for shape in (*living.values(), *(each for each in shapes.values() if each.gone)):
                 body = json.dumps({"found": asdict(shape), "watched": watched})
                 connection.execute(_EMIT_SHAPE, (f"{MESSAGE}{body}",))
-            row = connection.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
-            assert row is not None
-            return int(row[0])
+            return int(read_row(connection, "SELECT pg_current_xact_id()::text::int8")[0])
     except (
         errors.LockNotAvailable,
         errors.UndefinedTable,

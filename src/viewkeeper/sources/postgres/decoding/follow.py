@@ -7,9 +7,6 @@ user lets its rows be deleted by key; else it is refused with the statement that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import psycopg
 
 from viewkeeper.errors import GapError, SchemaError
 from viewkeeper.sources.postgres.database_description import FollowableTables, PostgresDescriber
@@ -31,6 +28,7 @@ from viewkeeper.sources.postgres.decoding.slot import (
 from viewkeeper.sources.postgres.decoding.source_stream import DecodingLook, SourceStream
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.shape_query import read_shapes
+from viewkeeper.sources.postgres.types import PgConnection
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import DetachResult, Tables
@@ -91,7 +89,7 @@ class SlotFollower:
         by_key = deleted_by_key(self._describer.connections.server.settings)
         return extend_followed(self._describer.source, followed, tables, by_key)
 
-    def _begin_stream(self, control: psycopg.Connection[Any]) -> bool:
+    def _begin_stream(self, control: PgConnection) -> bool:
         """Open the stream; whether its slot had to be made, because nothing can go on from it."""
         capture, source = self._capture, self._describer.source
         try:
@@ -105,9 +103,7 @@ class SlotFollower:
             capture.open_stream(control)
             return True
 
-    def _pass_gate(
-        self, control: psycopg.Connection[Any], wanted: Mapping[str, FollowedTable]
-    ) -> None:
+    def _pass_gate(self, control: PgConnection, wanted: Mapping[str, FollowedTable]) -> None:
         """Change what is kept of the stream; `slot` says what is waited for and why."""
         capture, server = self._capture, self._describer.connections.server
         # To the end of a transaction, so that none is kept with two shapes.

@@ -25,13 +25,11 @@ MalformedFrameError, never a value that was cut off.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from types import MappingProxyType
 from typing import Protocol
-
-import pyarrow as pa
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.postgres.decoding.slot import FollowedTable
@@ -44,6 +42,7 @@ from viewkeeper.sources.postgres.errors import (
 from viewkeeper.sources.postgres.shape_query import PostgresShape
 from viewkeeper.sources.stream.spool import KeptRows, Row
 from viewkeeper.sources.stream.stage import TransactionStage
+from viewkeeper.updates.source_protocol import TableBatches
 
 PREFIX = b"viewkeeper"
 PIECE_ROWS = 10_000
@@ -288,7 +287,7 @@ class PgoutputDecoder:
         self._rows.clear()
         self._relations.clear()
 
-    def take_ended(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def take_ended(self) -> TableBatches:
         """The rows of ended transactions, in order per table; they are not kept."""
         for (table, _), kept in self._rows.items():
             if kept.mark:

@@ -34,12 +34,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.sources.postgres.schema import PostgresTable
-from viewkeeper.sources.postgres.types import quote_name
+from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.state_files import read_state_file
 from viewkeeper.storage.sealed_json import write_sealed
@@ -121,7 +120,7 @@ def derived_name(settings: SourceSettings, reader: str) -> str:
     return f"viewkeeper_{plain[: _NAME_MAX - len('viewkeeper__') - len(digest)]}_{digest}"
 
 
-def read_slot(connection: psycopg.Connection[Any], name: str) -> ReplicationSlot | None:
+def read_slot(connection: PgConnection, name: str) -> ReplicationSlot | None:
     row = connection.execute(_SLOT, (name,)).fetchone()
     return None if row is None else ReplicationSlot(*row)
 
@@ -137,7 +136,7 @@ def check_ours(source: str, name: str, slot: ReplicationSlot | None, database: s
         )
 
 
-def create_slot(connection: psycopg.Connection[Any], source: str, name: str) -> None:
+def create_slot(connection: PgConnection, source: str, name: str) -> None:
     """Make the slot; it waits for the transactions that are open now to end."""
     try:
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
@@ -168,7 +167,7 @@ def create_slot(connection: psycopg.Connection[Any], source: str, name: str) -> 
         ) from None
 
 
-def drop_slot(connection: psycopg.Connection[Any], source: str, name: str) -> bool:
+def drop_slot(connection: PgConnection, source: str, name: str) -> bool:
     """Drop the slot if it is there; waits a little for a connection of ours that just ended."""
     for _ in range(50):
         try:
@@ -187,7 +186,7 @@ def drop_slot(connection: psycopg.Connection[Any], source: str, name: str) -> bo
 
 
 def ensure_publication(
-    connection: psycopg.Connection[Any], source: str, name: str, tables: Iterable[PostgresTable]
+    connection: PgConnection, source: str, name: str, tables: Iterable[PostgresTable]
 ) -> tuple[bool, bool]:
     """Publish these tables; whether the publication was made, and whether it was changed."""
     wanted = {table.oid: table for table in tables}
@@ -225,7 +224,7 @@ def ensure_publication(
     return False, bool(missing) or not whole or via_root
 
 
-def _run_publication(connection: psycopg.Connection[Any], source: str, statement: str) -> None:
+def _run_publication(connection: PgConnection, source: str, statement: str) -> None:
     try:
         connection.execute(statement.encode())
     except (errors.InsufficientPrivilege, errors.WrongObjectType) as error:
@@ -237,9 +236,7 @@ def _run_publication(connection: psycopg.Connection[Any], source: str, statement
         ) from None
 
 
-def drop_publication(
-    connection: psycopg.Connection[Any], name: str, is_shared: bool
-) -> tuple[str, ...]:
+def drop_publication(connection: PgConnection, name: str, is_shared: bool) -> tuple[str, ...]:
     """Drop the publication; why it is left alone, if it is.
 
     One whose name the user chose may serve other projects too. A server does not tell which slots
@@ -257,29 +254,25 @@ def drop_publication(
     return ()
 
 
-def emit_mark(connection: psycopg.Connection[Any], mark: str) -> int:
+def emit_mark(connection: PgConnection, mark: str) -> int:
     """Commit an empty transaction that carries a mark through the stream; its 64-bit id."""
     query = "SELECT pg_current_xact_id()::text::int8, pg_logical_emit_message(true, %s, %s::text)"
-    row = connection.execute(query, ("viewkeeper", mark)).fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(read_row(connection, query, ("viewkeeper", mark))[0])
 
 
-def pass_gate(connection: psycopg.Connection[Any], source: str, xid: int, seconds: float) -> None:
+def pass_gate(connection: PgConnection, source: str, xid: int, seconds: float) -> None:
     """Wait until every transaction up to `xid` has ended and is visible."""
     end = time.monotonic() + seconds
     query = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8"
     while True:
-        row = connection.execute(query).fetchone()
-        assert row is not None
-        if int(row[0]) > xid:
+        if int(read_row(connection, query)[0]) > xid:
             return
         if time.monotonic() > end:
             raise _waiting_error(connection, source)
         time.sleep(_GATE_PAUSE_SECONDS)
 
 
-def _waiting_error(connection: psycopg.Connection[Any], source: str) -> SourceAwayError:
+def _waiting_error(connection: PgConnection, source: str) -> SourceAwayError:
     open_now: Sequence[str] = [str(text) for (text,) in connection.execute(_OPEN)]
     return SourceAwayError(
         source,
@@ -289,11 +282,9 @@ def _waiting_error(connection: psycopg.Connection[Any], source: str) -> SourceAw
     )
 
 
-def flushed_position(control: psycopg.Connection[Any]) -> int:
+def flushed_position(control: PgConnection) -> int:
     """Up to where the server has flushed its log."""
-    row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(read_row(control, "SELECT (pg_current_wal_flush_lsn() - '0/0')::int8")[0])
 
 
 FILE = "state.json"

@@ -23,14 +23,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
-
-import psycopg
 
 from viewkeeper.errors import GapError, ViewkeeperError, reload_hint
 from viewkeeper.sources.postgres import postgres_server
 from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
-from viewkeeper.sources.postgres.answers.snapshot import VisibleTransactions
+from viewkeeper.sources.postgres.answers.snapshot import read_visible
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.capture import ANCHOR, WATERMARK, SlotCapture
 from viewkeeper.sources.postgres.decoding.ddl_watch import emit_shapes, is_watched
@@ -42,6 +39,7 @@ from viewkeeper.sources.postgres.decoding.slot import (
 )
 from viewkeeper.sources.postgres.errors import format_size, hold_lost_error, retention_error
 from viewkeeper.sources.postgres.shape_steps import schema_changes_of, unexplained_shapes
+from viewkeeper.sources.postgres.types import PgConnection
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.updates.source_protocol import LOOK_TRANSACTIONS, Boundary
@@ -74,7 +72,7 @@ class SourceStream:
             case False:
                 return f"{location}, looks find its schema changes"
 
-    def open_stream(self, control: psycopg.Connection[Any]) -> None:
+    def open_stream(self, control: PgConnection) -> None:
         """Have a stream that answers; one that the server ended meanwhile is opened again."""
         capture = self.capture
         if capture.shapes.is_watched is None:
@@ -85,7 +83,7 @@ class SourceStream:
             self.flushed = 0
             capture.open_stream(control)
 
-    def read_flushed(self, control: psycopg.Connection[Any], after: int, limit: int) -> bool:
+    def read_flushed(self, control: PgConnection, after: int, limit: int) -> bool:
         """Read what the server has flushed, or until the spool has so many transactions after a
         position; whether all of it was read."""
         flushed = flushed_position(control)
@@ -105,7 +103,7 @@ class SourceStream:
             if (self.capture.newest_position or 0) < position:
                 self.read_past_watermark(control)
 
-    def read_past_watermark(self, control: psycopg.Connection[Any]) -> None:
+    def read_past_watermark(self, control: PgConnection) -> None:
         """Read the stream past everything that a snapshot taken before can contain."""
         self.capture.read_mark(emit_mark(control, WATERMARK))
 
@@ -133,11 +131,8 @@ class SourceStream:
             if not self.capture.is_open:
                 return
             held = [at for at, until in self._holds.values() if until > time.monotonic()]
-            row = control.execute("SELECT pg_current_snapshot()::text").fetchone()
-            assert row is not None
-            self.capture.confirm_visible(
-                min([position, *held]), VisibleTransactions.parse_snapshot(self._source, row[0])
-            )
+            visible = read_visible(control, self._source)
+            self.capture.confirm_visible(min([position, *held]), visible)
 
     def begin_hold(self, name: str, seconds: float) -> None:
         """Keep what is kept now: of our own slot, or of a copy of it that only we use.
@@ -159,7 +154,7 @@ class SourceStream:
             if not self._holds and self.capture.is_copy:
                 self._close_copy()
 
-    def _open_copy(self, control: psycopg.Connection[Any]) -> None:
+    def _open_copy(self, control: PgConnection) -> None:
         """Have a copy of the slot that answers; never the slot itself, which is somebody else's.
 
         A copy that was lost can be made again as long as nobody has advanced the slot.
@@ -179,11 +174,11 @@ class SourceStream:
             if capture.floor > held:
                 raise hold_lost_error(self._source)
 
-    def _is_advanced(self, control: psycopg.Connection[Any], held: int) -> bool:
+    def _is_advanced(self, control: PgConnection, held: int) -> bool:
         slot = read_slot(control, self.capture.names.slot)
         return slot is not None and (slot.confirmed or 0) > held
 
-    def _copy_slot(self, control: psycopg.Connection[Any]) -> None:
+    def _copy_slot(self, control: PgConnection) -> None:
         """Read a copy of the slot, of this connection and this moment, from now on."""
         end = f"_copy_{control.info.backend_pid}_{time.monotonic_ns() % 1_000_000}"
         name = f"{self.capture.names.slot[: _NAME_MAX - len(end)]}{end}"
@@ -292,7 +287,7 @@ class DecodingLook:
         has_grown = self._stream.flushed != self._compared_until
         return has_grown and time.monotonic() >= self._compare_at
 
-    def compare_shapes(self, control: psycopg.Connection[Any]) -> None:
+    def compare_shapes(self, control: PgConnection) -> None:
         """Have the shapes in the stream that the catalogue has by now."""
         shapes = self._capture.shapes
         pause = _WATCHED_SECONDS if shapes.is_watched else _UNWATCHED_SECONDS
@@ -330,7 +325,7 @@ class DecodingLook:
             schema_changes_of(handles, changes, self._describer.connections.search_path),
         )
 
-    def _keep_house(self, control: psycopg.Connection[Any]) -> None:
+    def _keep_house(self, control: PgConnection) -> None:
         """From time to time: watch what the slot keeps, and let it advance over what is not ours.
 
         A slot that would fill the server's disk is dropped, whatever that costs us.

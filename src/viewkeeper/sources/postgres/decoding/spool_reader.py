@@ -20,13 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
-from viewkeeper.errors import BarrierError, SourceAwayError
+from viewkeeper.errors import BarrierError
 from viewkeeper.sources.postgres.answers.lookup import (
     PostgresLayout,
     key_columns,
@@ -40,6 +38,7 @@ from viewkeeper.sources.postgres.answers.snapshot import (
     TableTail,
     VisibleTransactions,
     query_of,
+    wait_for_visibility,
 )
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.capture import SlotCapture
@@ -54,16 +53,15 @@ from viewkeeper.sources.postgres.decoding.spooled_rows import (
 )
 from viewkeeper.sources.postgres.errors import partition_gone_error
 from viewkeeper.sources.postgres.schema import PostgresTable
-from viewkeeper.sources.postgres.types import convert_text
+from viewkeeper.sources.postgres.types import PgConnection, convert_text
 from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.storage import disk
-from viewkeeper.updates.source_protocol import POSITION, Tables
+from viewkeeper.updates.source_protocol import POSITION, TableBatches, Tables
 
 Texts = Mapping[str, tuple[int, int]]
 INLINE_BYTES = 64 << 20
 """Larger tails go to files instead of into the opener."""
 _LEAVES = "SELECT relid::oid::int8 FROM pg_partition_tree(%s::oid::regclass) WHERE isleaf"
-_PAUSE_SECONDS = 0.02
 _END = 1 << 62
 
 
@@ -81,9 +79,7 @@ class SpoolReader:
         self._server = describer.connections.server
         self._source = describer.source
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """Streamed from the spool; `_position` is that of the commit."""
         self._stream.read_until(until)
         for handle, columns in tables.items():
@@ -176,7 +172,7 @@ class SpoolReader:
                     break
                 with self._server.translate_errors():
                     coordinator.execute("ROLLBACK")
-                _wait_for_visibility(self._source, end)
+                wait_for_visibility(self._source, end)
             table = locked.shared.tables[handle]
             whole = layout_of(self._source, table, [*key, *shape.names])
             arrays = [
@@ -216,7 +212,7 @@ class SpoolReader:
                         tail.changes.unlink(missing_ok=True)
 
     def _export_snapshot(
-        self, coordinator: psycopg.Connection[Any], after: int, tables: Tables
+        self, coordinator: PgConnection, after: int, tables: Tables
     ) -> PostgresOpener:
         """Export a snapshot and read the stream past everything that it can contain."""
         end = time.monotonic() + self._server.statement_seconds
@@ -236,21 +232,11 @@ class SpoolReader:
                 return opener
             with self._server.translate_errors():
                 coordinator.execute("ROLLBACK")
-            _wait_for_visibility(self._source, end)
-
-
-def _wait_for_visibility(source: str, end: float) -> None:
-    if time.monotonic() > end:
-        raise SourceAwayError(
-            source,
-            "a commit that was logged does not become visible",
-            hint="look whether a synchronous standby is away",
-        )
-    time.sleep(_PAUSE_SECONDS)
+            wait_for_visibility(self._source, end)
 
 
 def _check_partitions(
-    coordinator: psycopg.Connection[Any], source: str, capture: SlotCapture, table: PostgresTable
+    coordinator: PgConnection, source: str, capture: SlotCapture, table: PostgresTable
 ) -> None:
     """A GapError if partitions of a table were removed with their rows."""
     followed = capture.followed.tables[str(table.oid)]

@@ -18,9 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
 
-import psycopg
 from psycopg import pq
 from psycopg.generators import execute
 
@@ -28,7 +26,7 @@ from viewkeeper.errors import GapError, SourceAwayError, SourceError, reload_hin
 from viewkeeper.sources.postgres.decoding.pgoutput import EPOCH_SECONDS
 from viewkeeper.sources.postgres.errors import unreadable_stream_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer, error_of_state
-from viewkeeper.sources.postgres.types import quote_literal, quote_name
+from viewkeeper.sources.postgres.types import PgConnection, quote_literal, quote_name
 
 _STATUS = Struct("!cQQQqB")
 _wide = Struct("!Q").unpack_from
@@ -60,7 +58,7 @@ class ReplicationStream:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
-        self._connection: psycopg.Connection[Any] = server.open_replication()
+        self._connection: PgConnection = server.open_replication()
         self._pgconn = self._connection.pgconn
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN | _HANGUP)

@@ -29,10 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
-from viewkeeper.errors import SourceAwayError
-from viewkeeper.sources.postgres.answers.snapshot import VisibleTransactions
+from viewkeeper.sources.postgres.answers.snapshot import read_visible, wait_for_visibility
 from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
 from viewkeeper.sources.postgres.decoding.pgoutput import RelationColumn
 from viewkeeper.sources.postgres.decoding.slot import read_steps, write_steps
@@ -46,8 +43,8 @@ from viewkeeper.sources.postgres.shape_query import (
     shape_of,
 )
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeCause, ShapeStep
+from viewkeeper.sources.postgres.types import PgConnection
 
-_PAUSE_SECONDS = 0.02
 _MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
@@ -57,7 +54,7 @@ class StreamShapes:
     def __init__(self, server: PostgresServer, home: Path) -> None:
         self._server = server
         self._home = home
-        self._control: psycopg.Connection[Any] | None = None
+        self._control: PgConnection | None = None
         self._is_saved = True
         self._believed = 0
         self.is_watched: bool | None = None
@@ -65,7 +62,7 @@ class StreamShapes:
         self.history = PostgresShapeHistory(with_generated=False)
 
     def reopen_history(
-        self, control: psycopg.Connection[Any], start: int, believed: int, is_resumed: bool
+        self, control: PgConnection, start: int, believed: int, is_resumed: bool
     ) -> None:
         """Read the stream again from behind a position on; up to `believed` it was read before, and
         its steps were written down."""
@@ -187,22 +184,14 @@ def _qualified_name(shape: PostgresShape) -> tuple[str, str]:
 
 
 def shape_after(
-    connection: psycopg.Connection[Any], source: str, xid: int, oid: int, seconds: float
+    connection: PgConnection, source: str, xid: int, oid: int, seconds: float
 ) -> PostgresShape | None:
     """The shape of a table as the catalogue has it once a transaction is visible."""
     end = time.monotonic() + seconds
     while True:
-        row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
-        assert row is not None
-        if VisibleTransactions.parse_snapshot(source, row[0]).has_transaction(xid):
+        if read_visible(connection, source).has_transaction(xid):
             return read_shapes(connection, (oid,)).get(oid)
-        if time.monotonic() > end:
-            raise SourceAwayError(
-                source,
-                "a commit that was logged does not become visible",
-                hint="look whether a synchronous standby is away",
-            )
-        time.sleep(_PAUSE_SECONDS)
+        wait_for_visibility(source, end)
 
 
 def is_described_by(shape: PostgresShape, listed: Sequence[RelationColumn], is_root: bool) -> bool:

@@ -11,9 +11,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
-
-import psycopg
 
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.slot import (
@@ -37,6 +34,7 @@ from viewkeeper.sources.postgres.triggers.log import (
     trim_logs,
     write_lease,
 )
+from viewkeeper.sources.postgres.types import PgConnection, read_row
 from viewkeeper.updates.schema_change import name_of_handle
 
 _NEWEST = "SELECT position, at FROM viewkeeper.look ORDER BY position DESC LIMIT 1"
@@ -57,7 +55,7 @@ class TriggerCapture:
     def describe_source(self) -> str:
         return f"{self._connections.server.describe_location()}, captured by triggers"
 
-    def check_state(self, control: psycopg.Connection[Any], after: int) -> dict[str, LoggedTable]:
+    def check_state(self, control: PgConnection, after: int) -> dict[str, LoggedTable]:
         """What is followed, if this is still the database in which `after` was reached."""
         _, tables = require_reader(control, self._source, self.reader, is_installed(control))
         self._verify_newest(control)
@@ -72,7 +70,7 @@ class TriggerCapture:
                 )
         return tables
 
-    def _verify_newest(self, control: psycopg.Connection[Any]) -> None:
+    def _verify_newest(self, control: PgConnection) -> None:
         """A GapError if the newest look that we know of is not the one of this database."""
         remembered = read_state(self._describer.home)
         if self._is_verified or remembered is None or remembered.newest is None:
@@ -91,7 +89,7 @@ class TriggerCapture:
         self._is_verified = True
 
     @contextmanager
-    def hold_lock(self, control: psycopg.Connection[Any]) -> Iterator[None]:
+    def hold_lock(self, control: PgConnection) -> Iterator[None]:
         """Hold the lock under which all processes take looks, one after the other."""
         control.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
         try:
@@ -100,23 +98,19 @@ class TriggerCapture:
             if not control.closed and not control.broken:
                 control.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))
 
-    def take_look(self, control: psycopg.Connection[Any]) -> int:
+    def take_look(self, control: PgConnection) -> int:
         """Store the snapshot of the running transaction as a position."""
-        row = control.execute("SELECT pg_current_snapshot()::text").fetchone()
-        assert row is not None
-        return self.store_look(control, str(row[0]))
+        return self.store_look(control, read_row(control, "SELECT pg_current_snapshot()::text")[0])
 
-    def store_look(self, control: psycopg.Connection[Any], snapshot: str) -> int:
+    def store_look(self, control: PgConnection, snapshot: str) -> int:
         """Store a snapshot as a position."""
-        row = control.execute(_STORE, (snapshot,)).fetchone()
-        assert row is not None
-        return int(row[0])
+        return int(read_row(control, _STORE, (snapshot,))[0])
 
-    def newest_look(self, control: psycopg.Connection[Any]) -> int | None:
+    def newest_look(self, control: PgConnection) -> int | None:
         row = control.execute(_NEWEST).fetchone()
         return int(row[0]) if row else None
 
-    def save_newest(self, control: psycopg.Connection[Any]) -> None:
+    def save_newest(self, control: PgConnection) -> None:
         """Remember the newest look, by which the database is known again."""
         row = control.execute(_NEWEST).fetchone()
         if row is not None:
@@ -127,7 +121,7 @@ class TriggerCapture:
                 self._saved = newest
 
     def find_pending(
-        self, control: psycopg.Connection[Any], tables: Mapping[str, LoggedTable], after: int
+        self, control: PgConnection, tables: Mapping[str, LoggedTable], after: int
     ) -> list[tuple[str, PendingLog]]:
         """What was logged of these tables after a look, with the identity of each table."""
         since = snapshot_of(control, self._source, after)
@@ -182,6 +176,6 @@ def _microseconds_of(moment: datetime.datetime) -> int:
     return round(moment.timestamp() * 1e6)
 
 
-def _database_id(control: psycopg.Connection[Any]) -> str:
+def _database_id(control: PgConnection) -> str:
     row = control.execute("SELECT id::text FROM viewkeeper.database").fetchone()
     return str(row[0]) if row else ""

@@ -7,9 +7,6 @@ make.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-import psycopg
 
 from viewkeeper.errors import GapError, SchemaError, SourceError
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
@@ -23,7 +20,7 @@ from viewkeeper.sources.postgres.triggers.log import (
     read_reader,
     retained_by_readers,
 )
-from viewkeeper.sources.postgres.types import quote_name
+from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, Tables
 
 _SERVER = """
@@ -60,7 +57,7 @@ class TriggerDoctor:
             )
 
     def _behind_of(
-        self, control: psycopg.Connection[Any], tables: Mapping[str, LoggedTable], after: int
+        self, control: PgConnection, tables: Mapping[str, LoggedTable], after: int
     ) -> ChangesBehind | None:
         try:
             pending = [each for _, each in self._capture.find_pending(control, tables, after)]
@@ -80,15 +77,11 @@ class TriggerDoctor:
         except SourceError as error:
             return [Finding("reachable", "bad", str(error), error.hint)]
 
-    def _examine_server(
-        self, control: psycopg.Connection[Any], tables: Tables
-    ) -> Iterator[Finding]:
+    def _examine_server(self, control: PgConnection, tables: Tables) -> Iterator[Finding]:
         version = control.info.server_version
         yield Finding("reachable", "good", "the server answers")
         yield Finding("version", "good", f"PostgreSQL {version // 10000}.{version % 10000}")
-        row = control.execute(_SERVER).fetchone()
-        assert row is not None
-        may_create, database, now = row
+        may_create, database, now = read_row(control, _SERVER)
         if may_create or is_installed(control):
             yield Finding("privileges", "good", "the schema viewkeeper can be made")
         else:
@@ -99,9 +92,7 @@ class TriggerDoctor:
             yield self._check_table(control, name, columns)
         yield check_clock(float(now))
 
-    def _check_table(
-        self, control: psycopg.Connection[Any], name: str, columns: Sequence[str]
-    ) -> Finding:
+    def _check_table(self, control: PgConnection, name: str, columns: Sequence[str]) -> Finding:
         title = f"table {name}"
         try:
             table = self._describer.read_by_handle(control, name)

@@ -7,9 +7,6 @@ last reader.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import psycopg
 
 from viewkeeper.sources.postgres.database_description import FollowableTables, PostgresDescriber
 from viewkeeper.sources.postgres.schema import PostgresTable
@@ -27,6 +24,7 @@ from viewkeeper.sources.postgres.triggers.log import (
     store_shapes,
     write_reader,
 )
+from viewkeeper.sources.postgres.types import PgConnection
 from viewkeeper.updates.source_protocol import DetachResult, Tables
 
 
@@ -65,9 +63,7 @@ class TriggerFollower:
             self._capture.save_newest(control)
             return position
 
-    def _capture_tables(
-        self, control: psycopg.Connection[Any], tables: Iterable[PostgresTable]
-    ) -> None:
+    def _capture_tables(self, control: PgConnection, tables: Iterable[PostgresTable]) -> None:
         """Make or renew the triggers of tables whose columns are not all logged."""
         needed = needed_columns(control)
         for table in tables:
@@ -89,7 +85,7 @@ class TriggerFollower:
         self._capture.forget_all()
         return done
 
-    def _remove_reader(self, control: psycopg.Connection[Any], force: bool) -> DetachResult:
+    def _remove_reader(self, control: PgConnection, force: bool) -> DetachResult:
         if not installation.is_installed(control):
             return DetachResult(was_following=False, capture_dropped=False)
         before = needed_columns(control)
@@ -115,7 +111,7 @@ def _extend_logged(
     return result
 
 
-def _logged_columns(control: psycopg.Connection[Any], oid: int) -> set[int]:
+def _logged_columns(control: PgConnection, oid: int) -> set[int]:
     """The numbers of the columns that a log has room for."""
     query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 4"
     found = control.execute(query, (installation.log_name(oid),)).fetchall()

@@ -30,14 +30,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.schema import PostgresTable, drop_empty_schema
-from viewkeeper.sources.postgres.types import quote_literal, quote_name
+from viewkeeper.sources.postgres.types import PgConnection, quote_literal, quote_name, read_row
 from viewkeeper.updates.schema_change import name_of_handle
 
 SCHEMA = "viewkeeper"
@@ -84,12 +82,11 @@ SELECT count(*) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
 """
 
 
-def is_installed(connection: psycopg.Connection[Any]) -> bool:
-    row = connection.execute("SELECT to_regclass('viewkeeper.reader') IS NOT NULL").fetchone()
-    return row is not None and bool(row[0])
+def is_installed(connection: PgConnection) -> bool:
+    return bool(read_row(connection, "SELECT to_regclass('viewkeeper.reader') IS NOT NULL")[0])
 
 
-def install_tables(connection: psycopg.Connection[Any], source: str) -> None:
+def install_tables(connection: PgConnection, source: str) -> None:
     try:
         connection.execute(_TABLES.encode())
     except errors.InsufficientPrivilege as error:
@@ -110,7 +107,7 @@ def install_tables(connection: psycopg.Connection[Any], source: str) -> None:
 
 
 def capture_table(
-    connection: psycopg.Connection[Any], source: str, table: PostgresTable, numbers: Collection[int]
+    connection: PgConnection, source: str, table: PostgresTable, numbers: Collection[int]
 ) -> None:
     """Have these columns of a table, by their numbers, logged from now on."""
     for statement in _capture_statements(table, numbers):
@@ -127,7 +124,7 @@ def capture_table(
 
 
 def renew_function(
-    connection: psycopg.Connection[Any], table: PostgresTable, numbers: Collection[int]
+    connection: PgConnection, table: PostgresTable, numbers: Collection[int]
 ) -> None:
     """Let the triggers know what columns are called now; they find out themselves if not."""
     row = connection.execute(_SOURCE, (f"capture_{table.oid}",)).fetchone()
@@ -201,10 +198,9 @@ def capture_trigger_names(table: PostgresTable) -> tuple[str, ...]:
     return ("viewkeeper_insert", "viewkeeper_update", "viewkeeper_delete", "viewkeeper_truncate")
 
 
-def has_triggers(connection: psycopg.Connection[Any], oid: int, partitioned: bool) -> bool:
+def has_triggers(connection: PgConnection, oid: int, partitioned: bool) -> bool:
     """Whether all triggers of a capture are there and enabled."""
-    row = connection.execute(_FIRES, (oid, f"capture_{oid}")).fetchone()
-    return row is not None and int(row[0]) == (2 if partitioned else 4)
+    return read_row(connection, _FIRES, (oid, f"capture_{oid}")) == (2 if partitioned else 4,)
 
 
 # A cast would spell a boolean and the blanks of a char otherwise.
@@ -294,7 +290,7 @@ SELECT g.tgname, c.oid::regclass::text FROM pg_trigger g
 """
 
 
-def remove_capture(connection: psycopg.Connection[Any], source: str, oid: int) -> None:
+def remove_capture(connection: PgConnection, source: str, oid: int) -> None:
     """Stop capturing a table: triggers, function and log go."""
     with _name_dependents(source):
         for trigger, table in connection.execute(_TRIGGERS, (f"capture_{oid}",)).fetchall():
@@ -304,7 +300,7 @@ def remove_capture(connection: psycopg.Connection[Any], source: str, oid: int) -
 
 
 def remove_installation(
-    connection: psycopg.Connection[Any], source: str, captured: Collection[int]
+    connection: PgConnection, source: str, captured: Collection[int]
 ) -> tuple[str, ...]:
     """Remove everything of ours; what of others is left in the schema, which stays for it."""
     if connection.execute("SELECT to_regclass('viewkeeper.shape')").fetchone() != (None,):

@@ -21,14 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import psycopg
-
 from viewkeeper.errors import GapError, SourceError, reload_hint
 from viewkeeper.sources.postgres.errors import partly_emptied_error, unlogged_change_error
 from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
 from viewkeeper.sources.postgres.triggers.installation import log_name
-from viewkeeper.sources.postgres.types import quote_literal
+from viewkeeper.sources.postgres.types import PgConnection, quote_literal, read_row
 from viewkeeper.updates.source_protocol import RetainedLog
 
 _SNAPSHOT = "SELECT snapshot::text FROM viewkeeper.look WHERE position = %s"
@@ -56,7 +54,7 @@ class PendingLog:
     trouble: SourceError | None
 
 
-def snapshot_of(connection: psycopg.Connection[Any], source: str, position: int) -> str:
+def snapshot_of(connection: PgConnection, source: str, position: int) -> str:
     """The snapshot that a position stands for; a GapError if it is not known any more."""
     row = connection.execute(_SNAPSHOT, (position,)).fetchone()
     if row is None:
@@ -91,12 +89,7 @@ def _placed_query(table: LoggedTable, after: int, since: str, until: int | None)
 
 
 def find_pending(
-    connection: psycopg.Connection[Any],
-    source: str,
-    name: str,
-    table: LoggedTable,
-    after: int,
-    since: str,
+    connection: PgConnection, source: str, name: str, table: LoggedTable, after: int, since: str
 ) -> Iterator[PendingLog]:
     """What was logged of a table after a look, per look; position 0 if none has seen it."""
     log = log_name(table.oid)
@@ -142,7 +135,7 @@ def tail_query(table: LoggedTable, numbers: Sequence[int], since: str, position:
     return f"SELECT {select}g.sign::int8, {position}::int8 FROM {log} ORDER BY g.seq"
 
 
-def read_history(connection: psycopg.Connection[Any]) -> PostgresShapeHistory:
+def read_history(connection: PgConnection) -> PostgresShapeHistory:
     """The shapes that are stored; the first of a table is what it began with."""
     # A trigger logs a column from when it is followed; values from before are not in the log.
     history = PostgresShapeHistory(with_generated=True, captures_added=False)
@@ -156,7 +149,7 @@ def read_history(connection: psycopg.Connection[Any]) -> PostgresShapeHistory:
 
 
 def store_shapes(
-    connection: psycopg.Connection[Any], position: int, shapes: Mapping[int, PostgresShape]
+    connection: PgConnection, position: int, shapes: Mapping[int, PostgresShape]
 ) -> None:
     """Store these shapes, which the tables have from a position on."""
     for oid, shape in shapes.items():
@@ -166,7 +159,7 @@ def store_shapes(
         )
 
 
-def look_times(connection: psycopg.Connection[Any], positions: set[int]) -> dict[int, float]:
+def look_times(connection: PgConnection, positions: set[int]) -> dict[int, float]:
     """When looks were taken."""
     query = (
         "SELECT position, extract(epoch FROM at)::float8 FROM viewkeeper.look"
@@ -183,9 +176,7 @@ def lease_name(reader: str, name: str) -> str:
     return f"{reader}/{name}"
 
 
-def read_reader(
-    connection: psycopg.Connection[Any], reader: str
-) -> tuple[int, dict[str, LoggedTable]] | None:
+def read_reader(connection: PgConnection, reader: str) -> tuple[int, dict[str, LoggedTable]] | None:
     """A reader's position and what it follows; None if it is not registered."""
     query = "SELECT position, tables FROM viewkeeper.reader WHERE reader = %s"
     row = connection.execute(query, (reader,)).fetchone()
@@ -193,7 +184,7 @@ def read_reader(
 
 
 def require_reader(
-    connection: psycopg.Connection[Any], source: str, reader: str, installed: bool
+    connection: PgConnection, source: str, reader: str, installed: bool
 ) -> tuple[int, dict[str, LoggedTable]]:
     found = read_reader(connection, reader) if installed else None
     if found is None:
@@ -219,10 +210,7 @@ def _decode_tables(stored: Mapping[str, Any]) -> dict[str, LoggedTable]:
 
 
 def write_reader(
-    connection: psycopg.Connection[Any],
-    reader: str,
-    position: int,
-    tables: Mapping[str, LoggedTable],
+    connection: PgConnection, reader: str, position: int, tables: Mapping[str, LoggedTable]
 ) -> None:
     """Register a reader, or change what it follows; its position stays."""
     stored = {
@@ -236,9 +224,7 @@ def write_reader(
     )
 
 
-def write_lease(
-    connection: psycopg.Connection[Any], reader: str, name: str, seconds: float
-) -> None:
+def write_lease(connection: PgConnection, reader: str, name: str, seconds: float) -> None:
     """Keep from the reader's own position on what is kept now, for some time."""
     connection.execute(
         "INSERT INTO viewkeeper.reader SELECT %s, position, '{}',"
@@ -248,19 +234,19 @@ def write_lease(
     )
 
 
-def remove_lease(connection: psycopg.Connection[Any], reader: str, name: str) -> None:
+def remove_lease(connection: PgConnection, reader: str, name: str) -> None:
     held = (lease_name(reader, name),)
     connection.execute("DELETE FROM viewkeeper.reader WHERE reader = %s", held)
 
 
-def advance_reader(connection: psycopg.Connection[Any], reader: str, position: int) -> None:
+def advance_reader(connection: PgConnection, reader: str, position: int) -> None:
     connection.execute(
         "UPDATE viewkeeper.reader SET position = greatest(position, %s) WHERE reader = %s",
         (position, reader),
     )
 
 
-def remove_reader(connection: psycopg.Connection[Any], reader: str) -> tuple[bool, tuple[str, ...]]:
+def remove_reader(connection: PgConnection, reader: str) -> tuple[bool, tuple[str, ...]]:
     """Remove a reader and its leases; whether it was there, and who else is."""
     own = connection.execute("DELETE FROM viewkeeper.reader WHERE reader = %s", (reader,)).rowcount
     lease = lease_name(reader, "")
@@ -269,7 +255,7 @@ def remove_reader(connection: psycopg.Connection[Any], reader: str) -> tuple[boo
     return bool(own), tuple(str(name) for (name,) in connection.execute(query))
 
 
-def needed_columns(connection: psycopg.Connection[Any]) -> dict[int, set[int]]:
+def needed_columns(connection: PgConnection) -> dict[int, set[int]]:
     """Per captured table, by its oid, the numbers of the columns that any reader uses."""
     found: dict[int, set[int]] = {}
     for (stored,) in connection.execute("SELECT tables FROM viewkeeper.reader"):
@@ -279,7 +265,7 @@ def needed_columns(connection: psycopg.Connection[Any]) -> dict[int, set[int]]:
 
 
 def retained_by_readers(
-    connection: psycopg.Connection[Any], reader: str, tables: Mapping[int, object]
+    connection: PgConnection, reader: str, tables: Mapping[int, object]
 ) -> Iterator[RetainedLog]:
     """Who keeps how many rows of the log."""
     query = f"SELECT reader, position, extract(epoch FROM until)::float8 FROM viewkeeper.reader \
@@ -290,17 +276,16 @@ WHERE {_LIVING} ORDER BY position, reader"
         yield RetainedLog(str(name), ours, int(position), amount, until)
 
 
-def _count_beyond(connection: psycopg.Connection[Any], oid: int, position: int) -> int:
+def _count_beyond(connection: PgConnection, oid: int, position: int) -> int:
     query = (
         f"SELECT count(*) FROM viewkeeper.log_{oid} g JOIN viewkeeper.look l ON l.position = %s"
         " WHERE g.xid >= pg_snapshot_xmin(l.snapshot)"
         " AND NOT pg_visible_in_snapshot(g.xid, l.snapshot)"
     )
-    row = connection.execute(query.encode(), (position,)).fetchone()
-    return int(row[0]) if row else 0
+    return int(read_row(connection, query, (position,))[0])
 
 
-def trim_logs(connection: psycopg.Connection[Any]) -> None:
+def trim_logs(connection: PgConnection) -> None:
     """Delete what every reader has acknowledged, and looks that nobody can ask for."""
     connection.execute(f"DELETE FROM viewkeeper.reader WHERE NOT ({_LIVING})".encode())
     row = connection.execute(

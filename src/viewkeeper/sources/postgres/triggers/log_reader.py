@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import psycopg
 import pyarrow as pa
 
 from viewkeeper.errors import BarrierError
@@ -56,9 +54,16 @@ from viewkeeper.sources.postgres.triggers.log import (
     store_shapes,
     tail_query,
 )
+from viewkeeper.sources.postgres.types import PgConnection, read_row
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.updates.source_protocol import COUNT, LOOK_TRANSACTIONS, Boundary, Tables
+from viewkeeper.updates.source_protocol import (
+    COUNT,
+    LOOK_TRANSACTIONS,
+    Boundary,
+    TableBatches,
+    Tables,
+)
 
 _PIECE_ROWS = 20_000
 
@@ -75,9 +80,7 @@ class TriggerLogReader:
         self._connections = describer.connections
         self._source = describer.source
 
-    def read_changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """Streamed from the log; `_position` is the first look that has seen a change."""
         with self._connections.use_control() as control:
             followed = self._capture.check_state(control, after)
@@ -115,7 +118,7 @@ class TriggerLogReader:
         return PostgresLayout(self._source, handle, tuple(numbers), kinds)
 
     def _fetch_changes(
-        self, connection: psycopg.Connection[Any], query: str, shape: PostgresLayout
+        self, connection: PgConnection, query: str, shape: PostgresLayout
     ) -> Iterator[pa.RecordBatch]:
         """The changes in pieces, through a cursor of the server."""
         with self._connections.server.translate_errors():
@@ -130,11 +133,7 @@ class TriggerLogReader:
             connection.execute("ROLLBACK")
 
     def _check_readable(
-        self,
-        control: psycopg.Connection[Any],
-        logs: Mapping[str, LoggedTable],
-        after: int,
-        until: int,
+        self, control: PgConnection, logs: Mapping[str, LoggedTable], after: int, until: int
     ) -> None:
         asked = {str(logged.oid): logged for logged in logs.values()}
         for _, each in self._capture.find_pending(control, asked, after):
@@ -230,9 +229,8 @@ class TriggerLook:
         """At most one boundary beyond the looks that snapshots have taken meanwhile."""
         capture = self._capture
         with self._describer.connections.use_control() as control:
-            row = control.execute("SELECT pg_current_snapshot()::text").fetchone()
-            assert row is not None
-            if self._quiet == (after, row[0]):
+            (snapshot,) = read_row(control, "SELECT pg_current_snapshot()::text")
+            if self._quiet == (after, snapshot):
                 return ()
             with capture.hold_lock(control), control.transaction():
                 control.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -248,7 +246,7 @@ class TriggerLook:
                     history = read_history(control)
                 reported = self._report_boundaries(control, pending, newest, history, after)
                 if not reported:
-                    self._quiet = (after, row[0])
+                    self._quiet = (after, snapshot)
             self._passed = max(passed, newest)
             capture.save_newest(control)
             return reported
@@ -256,9 +254,7 @@ class TriggerLook:
     def has_passed(self, position: int) -> bool:
         return position <= self._passed
 
-    def _renew_functions(
-        self, control: psycopg.Connection[Any], fresh: Mapping[int, PostgresShape]
-    ) -> None:
+    def _renew_functions(self, control: PgConnection, fresh: Mapping[int, PostgresShape]) -> None:
         """Let triggers know the names that columns have now."""
         needed = needed_columns(control)
         for oid, shape in fresh.items():
@@ -272,7 +268,7 @@ class TriggerLook:
 
     def _report_boundaries(
         self,
-        control: psycopg.Connection[Any],
+        control: PgConnection,
         pending: Sequence[tuple[str, PendingLog]],
         newest: int,
         history: PostgresShapeHistory,
