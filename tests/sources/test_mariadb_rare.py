@@ -182,12 +182,12 @@ def test_a_full_disk_loses_no_transaction(
 def test_what_a_killed_reader_left_is_removed(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 5)
-    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.rows._PIECES_BYTES", 0)
+    monkeypatch.setattr(source._capture.spool, "_limit", 0)
     after = source.follow_tables({"t": COLUMNS})
-    # No process has such a number.
-    left = database.folder / "home" / "pieces-99999999-x"
-    left.mkdir()
+    # No process has such a number; an earlier version had folders of pieces too.
+    left = [database.folder / "home" / f"{kind}-99999999-x" for kind in ("spool", "pieces")]
+    for folder in left:
+        folder.mkdir()
     database.run("INSERT INTO t SELECT seq, 1 FROM seq_100_to_120")
     assert [one.changes for one in look(source, after)] == [21]
-    assert not list((database.folder / "home").glob("pieces-*"))
+    assert not any(folder.exists() for folder in left)

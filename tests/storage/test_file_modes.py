@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from viewkeeper.order.store.sqlite_store import SqliteStore
-from viewkeeper.sources.mariadb.binlog import rows as mariadb_rows
 from viewkeeper.sources.postgres.decoding import spool_reader
+from viewkeeper.sources.stream.stage import TransactionStage
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,10 @@ def test_spilled_rows_are_the_owner_s_only(tmp_path: Path, monkeypatch: pytest.M
     rows = pa.table({"id": [1, 2, 3]})
     monkeypatch.setattr(spool_reader, "INLINE_BYTES", 0)
     assert isinstance(spool_reader._pack_changes(rows, tmp_path / "postgres"), Path)
-    monkeypatch.setattr(mariadb_rows, "_PIECES_BYTES", 0)
-    mariadb_rows.Pieces(tmp_path / "mariadb").add_piece("orders", rows.to_batches()[0])
+    stage = TransactionStage(tmp_path / "mariadb", memory_bytes=0)
+    stage.add_batch("orders", rows.to_batches()[0])
     assert modes(tmp_path) == {"700", "600"}
+    assert not list((tmp_path / "mariadb").iterdir()), "what is staged has no name"
 
 
 @pytest.mark.parametrize(("folder", "file"), [(0o755, "600"), (0o770, "660"), (0o777, "600")])

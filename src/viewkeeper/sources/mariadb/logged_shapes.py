@@ -23,6 +23,7 @@ from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, kind_of
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
 from viewkeeper.sources.tables.shape_changes import ShapeChange
+from viewkeeper.storage.typed_json import read_typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +165,5 @@ def shapes_to_json(shapes: LoggedShapes) -> dict[str, Any]:
 
 
 def shapes_from_json(read: Mapping[str, Any]) -> LoggedShapes:
-    tables = {one["id"]: _decode_shape(one) for one in read["tables"]}
-    return LoggedShapes(tables, read["folds"])
-
-
-def _decode_shape(read: Mapping[str, Any]) -> LoggedShape:
-    columns = tuple(
-        ShapedColumn(**{**column, "declared": DeclaredType(**column["declared"])})
-        for column in read["columns"]
-    )
-    return LoggedShape(**{**read, "columns": columns, "key": tuple(read["key"])})
+    tables = [read_typed(LoggedShape, one) for one in read["tables"]]
+    return LoggedShapes({shape.id: shape for shape in tables}, read["folds"])

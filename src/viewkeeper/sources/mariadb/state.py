@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.mariadb.binlog.event_frames import EventMark
@@ -51,26 +50,14 @@ class MariadbState:
 
 def read_state(home: Path) -> MariadbState | None:
     """What was written last; None if nothing is followed."""
-    return read_state_file(home / _FILE, "state", _decode_state)
-
-
-def _decode_state(read: Any) -> MariadbState:
-    shapes = shapes_from_json(read["shapes"])
-    mark = read_typed(EventMark, read["mark"]) if read["mark"] else None
-    position, gtid, born_at = read_typed(
-        tuple[int, str, int], [read["position"], read["gtid"], read["born_at"]]
+    readers = {LoggedShapes: shapes_from_json}
+    return read_state_file(
+        home / _FILE, "state", lambda stored: read_typed(MariadbState, stored, readers)
     )
-    return MariadbState(position, gtid, born_at, shapes, mark)
 
 
 def write_state(home: Path, state: MariadbState) -> None:
-    body = {
-        "position": state.position,
-        "gtid": state.gtid,
-        "born_at": state.born_at,
-        "shapes": shapes_to_json(state.shapes),
-        "mark": None if state.mark is None else asdict(state.mark),
-    }
+    body = {**asdict(state), "shapes": shapes_to_json(state.shapes)}
     write_sealed(home / _FILE, "state", body)
 
 

@@ -29,8 +29,6 @@ from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 SEGMENT_BYTES = 16 << 20
 _PREFIX = "spool-"
-PIECES = "pieces-"
-"""What the names of folders with parts of an unfinished transaction begin with."""
 
 
 class SpooledTransaction(Protocol):
@@ -187,8 +185,8 @@ class Spool:
 
 
 def remove_stale(home: Path) -> None:
-    """Remove the folders of processes that were killed."""
-    for folder in (*home.glob(f"{_PREFIX}*"), *home.glob(f"{PIECES}*")):
+    """Remove the folders of processes that were killed; those of pieces an earlier version made."""
+    for folder in (*home.glob(f"{_PREFIX}*"), *home.glob("pieces-*")):
         number = folder.name.partition("-")[2].partition("-")[0]
         if number.isdigit() and not is_alive(int(number)):
             shutil.rmtree(folder, ignore_errors=True)

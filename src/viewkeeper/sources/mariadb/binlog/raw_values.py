@@ -30,14 +30,10 @@ Reader = Callable[[Raw], Array]
 Matrix = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
-_WIDTHS = {
-    WireType.TINY: 1,
-    WireType.SHORT: 2,
-    WireType.INT24: 3,
-    WireType.LONG: 4,
-    WireType.LONGLONG: 8,
-}
+Mask = npt.NDArray[np.bool_] | None
 Maker = Callable[[MariadbKind, BinlogColumn], Reader | None]
+Convert = Callable[[Matrix, Mask, MariadbKind, BinlogColumn], Array]
+_INTEGERS = (WireType.TINY, WireType.SHORT, WireType.INT24, WireType.LONG, WireType.LONGLONG)
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _SECOND = 1_000_000
@@ -48,7 +44,7 @@ def reader_of(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
     return _MAKERS[kind.family](kind, column)
 
 
-def _byte_matrix(raw: Raw, width: int) -> tuple[Matrix, npt.NDArray[np.bool_] | None]:
+def _byte_matrix(raw: Raw, width: int) -> tuple[Matrix, Mask]:
     """The values as rows of bytes, and which of them are NULL, if any is."""
     if None in raw:
         nothing = bytes(width)
@@ -59,7 +55,7 @@ def _byte_matrix(raw: Raw, width: int) -> tuple[Matrix, npt.NDArray[np.bool_] | 
     return np.frombuffer(joined, np.uint8).reshape(len(raw), width), mask
 
 
-def _masked_array(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None) -> Array:
+def _masked_array(values: npt.NDArray[Any], mask: Mask) -> Array:
     found: Array = pa.array(values, mask=mask)
     return found
 
@@ -71,37 +67,46 @@ def _big_endian(matrix: Matrix) -> Numbers:
     return found
 
 
-def _integer_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    width = _WIDTHS.get(WireType(column.wire)) if column.wire in _WIDTHS else None
-    unsigned = column.unsigned
-    if width is None or (width == 8 and unsigned):
-        return None
+def _fixed_reader(fits: Callable[[MariadbKind, BinlogColumn], bool], convert: Convert) -> Maker:
+    """A maker for values that have one width, which come as a matrix."""
 
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, width)
-        wide = np.zeros((len(raw), 8), np.uint8)
-        wide[:, :width] = matrix
-        if not unsigned and width < 8:
-            wide[:, width:] = np.where(matrix[:, -1:] & 0x80, 0xFF, 0)
-        return _masked_array(wide.view("<i8").ravel(), mask)
+    def make(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+        if not fits(kind, column):
+            return None
+        width = column.width
+        return lambda raw: convert(*_byte_matrix(raw, width), kind, column)
 
-    return read
+    return make
 
 
-def _unsigned_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    if column.wire != WireType.LONGLONG or not column.unsigned:
-        return None
-
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, 8)
-        wide = np.zeros((len(raw), 16), np.uint8)
-        wide[:, :8] = matrix
-        return _decimal_array(wide, mask, kind.arrow)
-
-    return read
+def _of_wire(*wires: WireType) -> Callable[[MariadbKind, BinlogColumn], bool]:
+    return lambda kind, column: column.wire in wires
 
 
-def _decimal_array(wide: Matrix, mask: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> Array:
+def _is_integer(kind: MariadbKind, column: BinlogColumn) -> bool:
+    return column.wire in _INTEGERS and not _is_unsigned(kind, column)
+
+
+def _convert_integers(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    width = matrix.shape[1]
+    wide = np.zeros((len(matrix), 8), np.uint8)
+    wide[:, :width] = matrix
+    if not column.unsigned and width < 8:
+        wide[:, width:] = np.where(matrix[:, -1:] & 0x80, 0xFF, 0)
+    return _masked_array(wide.view("<i8").ravel(), mask)
+
+
+def _is_unsigned(kind: MariadbKind, column: BinlogColumn) -> bool:
+    return column.wire == WireType.LONGLONG and column.unsigned
+
+
+def _convert_unsigned(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    wide = np.zeros((len(matrix), 16), np.uint8)
+    wide[:, :8] = matrix
+    return _decimal_array(wide, mask, kind.arrow)
+
+
+def _decimal_array(wide: Matrix, mask: Mask, kind: pa.DataType) -> Array:
     """Rows of 16 bytes, little-endian, as an array of decimals."""
     valid = None
     if mask is not None:
@@ -109,33 +114,26 @@ def _decimal_array(wide: Matrix, mask: npt.NDArray[np.bool_] | None, kind: pa.Da
     return pa.Array.from_buffers(kind, len(wide), [valid, pa.py_buffer(wide.tobytes())])
 
 
-def _decimal_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+def _is_decimal(kind: MariadbKind, column: BinlogColumn) -> bool:
     target: Any = kind.arrow
-    if column.wire != WireType.DECIMAL or column.detail != (target.precision, target.scale):
-        return None
-    groups = _digit_groups(target.precision - target.scale, target.scale)
-    width = column.width
+    return column.wire == WireType.DECIMAL and column.detail == (target.precision, target.scale)
 
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, width)
-        negative = (matrix[:, 0] & 0x80) == 0
-        plain = matrix ^ np.where(negative, 0xFF, 0).astype(np.uint8)[:, None]
-        plain[:, 0] ^= 0x80
-        parts, at = [], 0
-        for size, digits in groups:
-            parts.append((_big_endian(plain[:, at : at + size]), 10**digits))
-            at += size
-        small = target.precision <= 18
-        total: Any = np.zeros(len(raw), np.int64 if small else object)
-        for part, scale in parts:
-            total = total * scale + part
-        if mask is not None:
-            total[mask] = 0
-        _require_fits(total < 10**target.precision, "a number with too many digits")
-        total = np.where(negative, -total, total)
-        return _decimal_array(_widen_numbers(total, small), mask, target)
 
-    return read
+def _convert_decimals(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    target: Any = kind.arrow
+    negative = (matrix[:, 0] & 0x80) == 0
+    plain = matrix ^ np.where(negative, 0xFF, 0).astype(np.uint8)[:, None]
+    plain[:, 0] ^= 0x80
+    small, at = target.precision <= 18, 0
+    total: Any = np.zeros(len(matrix), np.int64 if small else object)
+    for size, digits in _digit_groups(target.precision - target.scale, target.scale):
+        total = total * 10**digits + _big_endian(plain[:, at : at + size])
+        at += size
+    if mask is not None:
+        total[mask] = 0
+    _require_fits(total < 10**target.precision, "a number with too many digits")
+    total = np.where(negative, -total, total)
+    return _decimal_array(_widen_numbers(total, small), mask, target)
 
 
 def _widen_numbers(total: npt.NDArray[Any], small: bool) -> Matrix:
@@ -154,34 +152,25 @@ def _digit_groups(whole: int, fraction: int) -> list[tuple[int, int]]:
     return groups + ([(_DIGIT_BYTES[fraction % 9], fraction % 9)] if fraction % 9 else [])
 
 
-def _float_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+def _is_float(kind: MariadbKind, column: BinlogColumn) -> bool:
     single = kind.arrow == pa.float32()
-    if column.wire != (WireType.FLOAT if single else WireType.DOUBLE):
-        return None
-
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, 4 if single else 8)
-        values = np.ascontiguousarray(matrix).view("<f4" if single else "<f8").ravel()
-        _require_fits(np.isfinite(values), "no number")
-        return _masked_array(values + values.dtype.type(0), mask)
-
-    return read
+    return column.wire == (WireType.FLOAT if single else WireType.DOUBLE)
 
 
-def _bits_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    if column.wire != WireType.BIT or column.width != (kind.length + 7) // 8:
-        return None
-    width = column.width
+def _convert_floats(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    values = np.ascontiguousarray(matrix).view(f"<f{matrix.shape[1]}").ravel()
+    _require_fits(np.isfinite(values), "no number")
+    return _masked_array(values + values.dtype.type(0), mask)
 
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, width)
-        if kind.length == 64:
-            wide = np.zeros((len(raw), 16), np.uint8)
-            wide[:, :8] = matrix[:, ::-1]
-            return _decimal_array(wide, mask, kind.arrow)
-        return _masked_array(_big_endian(matrix), mask).cast(kind.arrow)
 
-    return read
+def _is_bits(kind: MariadbKind, column: BinlogColumn) -> bool:
+    return column.wire == WireType.BIT and column.width == (kind.length + 7) // 8
+
+
+def _convert_bits(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    if kind.length == 64:
+        return _convert_unsigned(matrix[:, ::-1], mask, kind, column)
+    return _masked_array(_big_endian(matrix), mask).cast(kind.arrow)
 
 
 def _text_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
@@ -210,16 +199,9 @@ def _binary_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
     )
 
 
-def _year_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    if column.wire != WireType.YEAR:
-        return None
-
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, 1)
-        years = matrix[:, 0].astype(np.int64)
-        return _masked_array(np.where(years == 0, 0, years + 1900), mask)
-
-    return read
+def _convert_years(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    years = matrix[:, 0].astype(np.int64)
+    return _masked_array(np.where(years == 0, 0, years + 1900), mask)
 
 
 def _require_fits(fits: npt.NDArray[np.bool_], what: str) -> None:
@@ -228,9 +210,7 @@ def _require_fits(fits: npt.NDArray[np.bool_], what: str) -> None:
         raise MisfitError(int((~fits).argmax()), what)
 
 
-def _days_since_epoch(
-    years: Numbers, months: Numbers, days: Numbers, mask: npt.NDArray[np.bool_] | None
-) -> Numbers:
+def _days_since_epoch(years: Numbers, months: Numbers, days: Numbers, mask: Mask) -> Numbers:
     """Days since 1970; a MisfitError for a date that no calendar has."""
     if mask is not None:
         years, months, days = (
@@ -247,17 +227,10 @@ def _days_since_epoch(
     return found
 
 
-def _date_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    if column.wire not in (WireType.DATE, WireType.NEWDATE):
-        return None
-
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, 3)
-        packed = _big_endian(matrix[:, ::-1])
-        days = _days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31, mask)
-        return _masked_array(days.astype(np.int32), mask).cast(pa.date32())
-
-    return read
+def _convert_dates(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    packed = _big_endian(matrix[:, ::-1])
+    days = _days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31, mask)
+    return _masked_array(days.astype(np.int32), mask).cast(pa.date32())
 
 
 def _read_fraction(matrix: Matrix, at: int, digits: int) -> Numbers:
@@ -269,57 +242,40 @@ def _read_fraction(matrix: Matrix, at: int, digits: int) -> Numbers:
     return found
 
 
-def _datetime_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    if column.wire != WireType.DATETIME:
-        return None
-    digits, width = column.detail[0], column.width
-
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, width)
-        packed = _big_endian(matrix[:, :5]) - (1 << 39)
-        months = packed >> 22 & 0x1FFFF
-        days = _days_since_epoch(months // 13, months % 13, packed >> 17 & 31, mask)
-        hours, minutes, seconds = packed >> 12 & 31, packed >> 6 & 63, packed & 63
-        if mask is not None:
-            hours, minutes, seconds = (np.where(mask, 0, v) for v in (hours, minutes, seconds))
-        _require_fits((hours < 24) & (minutes < 60) & (seconds < 60), "a time that no clock has")
-        moment = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-        return _masked_array(moment * _SECOND + _read_fraction(matrix, 5, digits), mask).cast(
-            kind.arrow
-        )
-
-    return read
+def _convert_datetimes(
+    matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn
+) -> Array:
+    packed = _big_endian(matrix[:, :5]) - (1 << 39)
+    months = packed >> 22 & 0x1FFFF
+    days = _days_since_epoch(months // 13, months % 13, packed >> 17 & 31, mask)
+    hours, minutes, seconds = packed >> 12 & 31, packed >> 6 & 63, packed & 63
+    if mask is not None:
+        hours, minutes, seconds = (np.where(mask, 0, v) for v in (hours, minutes, seconds))
+    _require_fits((hours < 24) & (minutes < 60) & (seconds < 60), "a time that no clock has")
+    moment = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    found = moment * _SECOND + _read_fraction(matrix, 5, column.detail[0])
+    return _masked_array(found, mask).cast(kind.arrow)
 
 
-def _timestamp_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    if column.wire != WireType.TIMESTAMP:
-        return None
-    digits, width = column.detail[0], column.width
-
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, width)
-        moment = _big_endian(matrix[:, :4]) * _SECOND + _read_fraction(matrix, 4, digits)
-        zero = moment == 0 if mask is None else (moment == 0) & ~mask
-        if zero.any():
-            raise MisfitError(int(zero.argmax()), "0000-00-00 00:00:00")
-        return _masked_array(moment, mask).cast(kind.arrow)
-
-    return read
+def _convert_timestamps(
+    matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn
+) -> Array:
+    moment = _big_endian(matrix[:, :4]) * _SECOND + _read_fraction(matrix, 4, column.detail[0])
+    zero = moment == 0 if mask is None else (moment == 0) & ~mask
+    if zero.any():
+        raise MisfitError(int(zero.argmax()), "0000-00-00 00:00:00")
+    return _masked_array(moment, mask).cast(kind.arrow)
 
 
-def _enum_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
-    if column.wire != WireType.ENUM or not _same_labels(kind, column):
-        return None
+def _is_enum(kind: MariadbKind, column: BinlogColumn) -> bool:
+    return column.wire == WireType.ENUM and _same_labels(kind, column)
+
+
+def _convert_enums(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
     # Number 0 is a value that was none of the labels.
     labels = pa.array(["", *kind.labels], pa.string())
-    width = column.width
-
-    def read(raw: Raw) -> Array:
-        matrix, mask = _byte_matrix(raw, width)
-        places: Any = _masked_array(_big_endian(matrix[:, ::-1]), mask)
-        return pc.take(labels, places)
-
-    return read
+    places: Any = _masked_array(_big_endian(matrix[:, ::-1]), mask)
+    return pc.take(labels, places)
 
 
 def _set_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
@@ -344,9 +300,7 @@ def _same_labels(kind: MariadbKind, column: BinlogColumn) -> bool:
     return tuple(label.encode() for label in kind.labels) == column.labels
 
 
-def _address_maker(
-    spell: Callable[[bytes], str], length: int
-) -> Callable[[MariadbKind, BinlogColumn], Reader | None]:
+def _address_maker(spell: Callable[[bytes], str], length: int) -> Maker:
     def make(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
         if column.wire != WireType.STRING or column.detail[0] != length:
             return None
@@ -379,18 +333,18 @@ def spell_inet6(value: bytes) -> str:
 
 
 _MAKERS: dict[str, Maker] = {
-    "integer": _integer_reader,
-    "unsigned": _unsigned_reader,
-    "decimal": _decimal_reader,
-    "float": _float_reader,
-    "bits": _bits_reader,
+    "integer": _fixed_reader(_is_integer, _convert_integers),
+    "unsigned": _fixed_reader(_is_unsigned, _convert_unsigned),
+    "decimal": _fixed_reader(_is_decimal, _convert_decimals),
+    "float": _fixed_reader(_is_float, _convert_floats),
+    "bits": _fixed_reader(_is_bits, _convert_bits),
     "text": _text_reader,
     "binary": _binary_reader,
-    "date": _date_reader,
-    "datetime": _datetime_reader,
-    "timestamp": _timestamp_reader,
-    "year": _year_reader,
-    "enum": _enum_reader,
+    "date": _fixed_reader(_of_wire(WireType.DATE, WireType.NEWDATE), _convert_dates),
+    "datetime": _fixed_reader(_of_wire(WireType.DATETIME), _convert_datetimes),
+    "timestamp": _fixed_reader(_of_wire(WireType.TIMESTAMP), _convert_timestamps),
+    "year": _fixed_reader(_of_wire(WireType.YEAR), _convert_years),
+    "enum": _fixed_reader(_is_enum, _convert_enums),
     "set": _set_reader,
     "uuid": _address_maker(_spell_uuid, 16),
     "inet4": _address_maker(lambda value: socket.inet_ntop(socket.AF_INET, value), 4),

@@ -3,7 +3,7 @@
 Many small transactions share one batch, because making a batch costs as much as reading a hundred
 rows. The rows of a transaction that has not ended are the last ones here and have no position yet:
 a transaction's position is where it ends. Where it is so large that its rows should not wait in
-memory, they go to files as *pieces*, and get their position when it is known.
+memory, they go to the stage as *pieces*, and get their position when it is known.
 
 A reader of the spool gets the columns that it asks for, by their names and in the types that they
 have now (`select_columns`).
@@ -20,16 +20,12 @@ inside of an image, is a MalformedError.
 
 from __future__ import annotations
 
-import os
-import shutil
 import struct
-import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,9 +35,7 @@ from viewkeeper.sources.mariadb.binlog.table_map import BinlogColumn, BinlogTabl
 from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShape
 from viewkeeper.sources.mariadb.types import Array, MariadbKind
-from viewkeeper.sources.stream.spool import PIECES, remove_stale
 from viewkeeper.sources.tables.column_type import MisfitError
-from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 Values = Iterable[bytes | None]
@@ -172,7 +166,6 @@ def _make_pick(order: Sequence[int]) -> Callable[[list[bytes | None]], Sequence[
 
 Columns = Sequence[tuple[str, MariadbKind]]
 PIECE_ROWS = 50_000
-_PIECES_BYTES = 32 << 20
 _DIGITS = 76
 
 
@@ -322,61 +315,6 @@ def _read_values(reader: Reader, name: str, raw: Raw) -> Array:
             except (pa.ArrowException, ValueError):
                 raise ValueMisfitError(index, name, repr(value)[:60]) from None
         raise ValueMisfitError(0, name, str(error)[:60]) from None
-
-
-@dataclass(slots=True)
-class Pieces:
-    """Batches of a transaction that has not ended, in files where they are many."""
-
-    home: Path
-    _kept: list[tuple[str, pa.RecordBatch | Path]] = field(default_factory=list)
-    _rows: list[int] = field(default_factory=list)
-    _bytes: int = 0
-    _folder: Path | None = None
-
-    @property
-    def row_count(self) -> int:
-        return sum(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def add_piece(self, table: str, batch: pa.RecordBatch) -> None:
-        self._rows.append(batch.num_rows)
-        if self._bytes + batch.nbytes > _PIECES_BYTES:
-            self._kept.append((table, self._write_piece(batch)))
-        else:
-            self._bytes += batch.nbytes
-            self._kept.append((table, batch))
-
-    def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        for table, piece in self._kept:
-            if isinstance(piece, Path):
-                with pa.memory_map(str(piece)) as source, pa.ipc.open_file(source) as reader:
-                    yield table, reader.get_batch(0)
-            else:
-                yield table, piece
-
-    def keep_first(self, size: int) -> None:
-        """Forget all but the first batches."""
-        del self._kept[size:], self._rows[size:]
-        if not size:
-            self._bytes = 0
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                self._folder = None
-
-    def _write_piece(self, batch: pa.RecordBatch) -> Path:
-        if self._folder is None:
-            disk.make_folder(self.home)
-            remove_stale(self.home)
-            prefix = f"{PIECES}{os.getpid()}-"
-            self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self.home))
-        file = self._folder / f"{len(self._kept):08d}.arrow"
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        disk.protect_file(file)
-        return file
 
 
 def select_columns(

@@ -47,7 +47,7 @@ from viewkeeper.sources.mariadb.binlog.event_frames import (
     statement_of,
 )
 from viewkeeper.sources.mariadb.binlog.log import BinlogReader, read_event_after, read_log_files
-from viewkeeper.sources.mariadb.binlog.rows import BinlogLayout, ObscureError, Pieces
+from viewkeeper.sources.mariadb.binlog.rows import BinlogLayout, ObscureError
 from viewkeeper.sources.mariadb.binlog.shape_tracker import KeyOf, ShapeTracker, ShapeWatch
 from viewkeeper.sources.mariadb.binlog.transactions import MisfitAtError, TransactionBuffer
 from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError, read_piece
@@ -55,6 +55,7 @@ from viewkeeper.sources.mariadb.ddl.statement import LoggedStatement
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.sources.stream.stage import TransactionStage
 
 _NO_GROUP = TransactionGroup(alone=False, prepared=False, completed=False, xid=b"")
 # The clock is read once for so many events.
@@ -203,7 +204,7 @@ class BinlogStream:
         self._log, self._events = None, iter(())
         self._reader.abandon_all()
 
-    def prepared_rows(self, xid: bytes) -> Pieces | None:
+    def prepared_rows(self, xid: bytes) -> TransactionStage | None:
         """The rows of a transaction that was prepared in what was read, if it was not ended."""
         return self._reader.prepared.get(xid)
 
@@ -218,7 +219,7 @@ class EventReader:
         self._plan = plan
         self.tracker = ShapeTracker(plan.server, plan.watch, plan.start, plan.key_of)
         self.buffer = TransactionBuffer(spool, plan.home)
-        self.prepared: dict[bytes, Pieces] = {}
+        self.prepared: dict[bytes, TransactionStage] = {}
         self.position = plan.start
         self.last_event: BinlogEvent | None = None
         self._maps: dict[bytes, BinlogLayout | None] = {}
@@ -372,7 +373,7 @@ class EventReader:
             self.buffer.bring_back(self._find_prepared(xid) if pieces is None else pieces)
         self._end_transaction(event)
 
-    def _find_prepared(self, xid: bytes) -> Pieces:
+    def _find_prepared(self, xid: bytes) -> TransactionStage:
         """The rows of a transaction that was prepared before this stream began."""
         plan = self._plan
         with plan.server.translate_errors():

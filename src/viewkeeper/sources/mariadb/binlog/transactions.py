@@ -14,11 +14,11 @@ import pyarrow as pa
 from viewkeeper.sources.mariadb.binlog.rows import (
     PIECE_ROWS,
     BinlogLayout,
-    Pieces,
     TableRows,
     ValueMisfitError,
 )
 from viewkeeper.sources.stream.spool import Spool, StreamedTransaction
+from viewkeeper.sources.stream.stage import TransactionStage
 from viewkeeper.updates.source_protocol import POSITION
 
 
@@ -37,7 +37,7 @@ class TransactionBuffer:
         self._spool = spool
         self._home = home
         self._rows: dict[str, TableRows] = {}
-        self._pieces = Pieces(home)
+        self._pieces = TransactionStage(home)
         self._savepoints: dict[str, int] = {}
         self._emptied: tuple[str, ...] = ()
         self._ended: list[StreamedTransaction] = []
@@ -104,13 +104,13 @@ class TransactionBuffer:
         self._pieces.keep_first(0)
         self._savepoints, self._emptied = {}, ()
 
-    def take_aside(self) -> Pieces:
+    def take_aside(self) -> TransactionStage:
         """All of the transaction that is being read, which is here no longer."""
         self._put_all_aside()
-        found, self._pieces = self._pieces, Pieces(self._home)
+        found, self._pieces = self._pieces, TransactionStage(self._home)
         return found
 
-    def bring_back(self, pieces: Pieces) -> None:
+    def bring_back(self, pieces: TransactionStage) -> None:
         self._pieces.keep_first(0)
         self._pieces = pieces
 
@@ -125,7 +125,7 @@ class TransactionBuffer:
                 piece = rows.take_open()
             except ValueMisfitError as error:
                 raise MisfitAtError(rows.layout, error) from None
-            self._pieces.add_piece(rows.layout.table, piece)
+            self._pieces.add_batch(rows.layout.table, piece)
 
     def flush_to_spool(self) -> None:
         """Bring what has ended into the spool; a MisfitAtError after all that can be brought."""
