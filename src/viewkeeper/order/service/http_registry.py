@@ -18,6 +18,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -113,7 +114,9 @@ class HttpRegistry:
         asked = {"member": member, "facts": asdict(facts), "remembered": remembered}
         # With the group that we know goes its identity, as with every call.
         known = {"group": self._joined[member]} if member in self._joined else {}
-        found = self._call_service("join", {**asked, **known}, wire_format.read_assignment)
+        found = self._call_service(
+            "join", {**asked, **known}, partial(wire_format.read_record, Assignment)
+        )
         self._joined[member], self._identities[found.group] = found.group, found.identity
         return found
 
@@ -128,7 +131,7 @@ class HttpRegistry:
         asked = {"group": group, "source": source, "member": member, "seconds": seconds}
 
         def granted(data: object) -> Reporter | None:
-            return None if data is None else wire_format.read_reporter(data)
+            return None if data is None else wire_format.read_record(Reporter, data)
 
         return self._call_service("claim", asked, granted)
 
@@ -167,7 +170,7 @@ class HttpRegistry:
         )
 
     def fetch_status(self) -> RegistryStatus:
-        return self._call_service("status", {}, wire_format.read_status)
+        return self._call_service("status", {}, partial(wire_format.read_record, RegistryStatus))
 
     def take_back(self, group: str, source: str, position: int) -> int:
         asked = {"group": group, "source": source, "position": position}

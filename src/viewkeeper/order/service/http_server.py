@@ -370,9 +370,7 @@ class RegistryHandler(BaseHTTPRequestHandler):
             # Whoever sent it is gone, or was too slow.
             self.close_connection = True
         elif not self.server.gate.begin_work(self.connection):
-            self._send_answer(
-                503, wire_format.write_error(RegistryAwayError("", "too much is asked at once"))
-            )
+            self._send_failure(503, RegistryAwayError("", "too much is asked at once"))
         else:
             self._answer_call(body, caller)
 
@@ -410,32 +408,26 @@ class RegistryHandler(BaseHTTPRequestHandler):
         except MalformedMessageError as error:
             self._refuse_request(400, str(error))
         except RegistryAwayError as error:
-            self._send_answer(503, wire_format.write_error(error))
+            self._send_failure(503, error)
         except AccessError as error:
-            self._send_answer(403, wire_format.write_error(error))
+            self._send_failure(403, error)
         except RegistryError as error:
-            self._send_answer(409, wire_format.write_error(error))
+            self._send_failure(409, error)
         except Exception:
-            self._send_answer(
-                500, wire_format.write_error(RegistryError("", "the service failed at this"))
-            )
+            self._send_failure(500, RegistryError("", "the service failed at this"))
             raise
         else:
             self._send_answer(200, {"result": result})
 
     def _refuse_request(self, status: int, what: str) -> None:
         self.close_connection = True
-        self._send_answer(status, wire_format.write_error(RegistryError("", what)))
+        self._send_failure(status, RegistryError("", what))
         self._drain_connection()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library finds wrong: in the same form, without repeating what was sent."""
-        self.close_connection = True
         what = http.client.responses.get(code, "bad request").lower()
-        self._send_answer(
-            code, wire_format.write_error(RegistryError("", f"the request is refused: {what}"))
-        )
-        self._drain_connection()
+        self._refuse_request(code, f"the request is refused: {what}")
 
     def _drain_connection(self) -> None:
         """Wait a moment for the client to close: what is not read when a connection is closed
@@ -450,6 +442,9 @@ class RegistryHandler(BaseHTTPRequestHandler):
                 if not (found := below.recv(plain, 4096)):
                     return
                 left -= len(found)
+
+    def _send_failure(self, status: int, error: RegistryError) -> None:
+        self._send_answer(status, wire_format.write_error(error))
 
     def _send_answer(self, status: int, data: object) -> None:
         self.server.gate.begin_answer(self.connection)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from viewkeeper.errors import AccessError
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.registry_protocol import Reporter
+from viewkeeper.order.registry_protocol import MemberFacts, Reporter
 from viewkeeper.order.service import wire_format
 from viewkeeper.order.service.wire_format import CallArguments, MalformedMessageError
 from viewkeeper.order.store.stored_registry import StoredRegistry
@@ -102,19 +102,17 @@ class ServiceCalls:
                 hint="its version of Viewkeeper is older than the service's: install the same one; "
                 "a secret is then made by itself",
             )
-        found = self._store.join_registry(member, given.require_facts(), remembered, caller.secret)
+        found = self._store.join_registry(
+            member, given.require_record("facts", MemberFacts), remembered, caller.secret
+        )
         self._announce_grouping()
         return asdict(found)
 
     def _answer_claim(self, given: CallArguments, caller: ServiceCaller) -> object:
         seconds = given.require_seconds("seconds", wire_format.LEASE_SECONDS_MAX)
-        names = (
-            given.require_text("group"),
-            given.require_text("source"),
-            given.require_text("member"),
-        )
-        self._store.check_secret(names[2], caller.secret)
-        reporter = self._store.claim_source(*names, seconds)
+        group, source, member = map(given.require_text, ("group", "source", "member"))
+        self._store.check_secret(member, caller.secret)
+        reporter = self._store.claim_source(group, source, member, seconds)
         return None if reporter is None else asdict(reporter)
 
     def _answer_release(self, given: CallArguments, caller: ServiceCaller) -> object:
@@ -131,16 +129,13 @@ class ServiceCalls:
         return n
 
     def _verified_reporter(self, given: CallArguments, caller: ServiceCaller) -> Reporter:
-        reporter = given.require_reporter()
+        reporter = given.require_record("reporter", Reporter)
         self._store.check_secret(reporter.member, caller.secret)
         return reporter
 
     def _answer_reached(self, given: CallArguments, caller: ServiceCaller) -> object:
-        group, member, n = (
-            given.require_text("group"),
-            given.require_text("member"),
-            given.require_integer("n"),
-        )
+        group, member = map(given.require_text, ("group", "member"))
+        n = given.require_integer("n")
         self._store.check_secret(member, caller.secret)
         self._store.note_reached(group, member, n)
         return None

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from types import UnionType
+from typing import Any, NoReturn, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from viewkeeper.errors import (
     AccessError,
@@ -27,17 +29,11 @@ from viewkeeper.errors import (
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_protocol import (
     VOID,
-    Assignment,
     GroupMember,
-    GroupStatus,
-    MemberFacts,
     OrderedId,
-    RegistryStatus,
-    Reporter,
-    ReportStatus,
-    StoreOwner,
 )
 
+T = TypeVar("T")
 PREFIX = "/v1/"
 SECRET_HEADER = "Viewkeeper-Secret"
 """With it goes the secret of the member that a request speaks for."""
@@ -90,71 +86,30 @@ class CallArguments:
     def __init__(self, body: object) -> None:
         if not isinstance(body, dict):
             raise MalformedMessageError("the body must be a JSON object")
-        self._body: Mapping[str, Any] = body
+        self.body: Mapping[str, Any] = body
 
     def require_text(self, name: str) -> str:
-        return _check_text(self._body.get(name), name)
+        return _check_text(self.body.get(name), name)
 
     def optional_text(self, name: str) -> str | None:
-        return None if self._body.get(name) is None else self.require_text(name)
+        return None if self.body.get(name) is None else self.require_text(name)
 
     def require_integer(self, name: str) -> int:
-        return _check_integer(self._body.get(name), name)
-
-    def optional_integer(self, name: str) -> int | None:
-        return None if self._body.get(name) is None else self.require_integer(name)
+        return _check_integer(self.body.get(name), name)
 
     def require_integers(self, name: str) -> list[int]:
-        return [_check_integer(value, name) for value in self._require_list(name, IDS_MAX)]
-
-    def require_number(self, name: str) -> float:
-        return _check_number(self._body.get(name), name)
-
-    def require_boolean(self, name: str) -> bool:
-        value = self._body.get(name)
-        if not isinstance(value, bool):
-            raise MalformedMessageError(f"{name} must be true or false")
-        return value
+        return [
+            _check_integer(value, name) for value in _check_list(self.body.get(name), name, IDS_MAX)
+        ]
 
     def require_seconds(self, name: str, most: float) -> float:
-        value = _check_number(self._body.get(name, 0), name)
+        value = _check_number(self.body.get(name, 0), name)
         if not 0 <= value <= most:
             raise MalformedMessageError(f"{name} must be between 0 and {most:g}")
         return value
 
-    def require_objects(self, name: str) -> Iterator[CallArguments]:
-        return (CallArguments(each) for each in self._require_list(name, _MANY))
-
-    def require_reporter(self) -> Reporter:
-        return read_reporter(self._body.get("reporter"))
-
-    def require_facts(self) -> MemberFacts:
-        inner = CallArguments(self._body.get("facts"))
-        sources = inner._require_mapping("sources")
-        read = {
-            _check_text(name, "sources"): _check_texts(tables, name)
-            for name, tables in sources.items()
-        }
-        parents = _check_texts(inner._body.get("parents"), "parents")
-        together, warehouse = (
-            inner.require_text(name) if inner._body.get(name) else ""
-            for name in ("together", "warehouse")
-        )
-        awaited = inner._require_mapping("awaits") if "awaits" in inner._body else {}
-        awaits = {
-            _check_text(name, "awaits"): _check_integer(at, "awaits")
-            for name, at in awaited.items()
-        }
-        return MemberFacts(read, parents, together, awaits, warehouse)
-
-    def _require_mapping(self, name: str) -> Mapping[str, Any]:
-        value = self._body.get(name)
-        if not isinstance(value, dict) or len(value) > NAMES_MAX:
-            raise MalformedMessageError(f"{name} must be an object of at most {NAMES_MAX} names")
-        return value
-
-    def _require_list(self, name: str, most: int) -> list[Any]:
-        return _check_list(self._body.get(name), name, most)
+    def require_record(self, name: str, kind: type[T]) -> T:
+        return read_record(kind, self.body.get(name))
 
 
 def _check_text(value: object, name: str, least: int = 1) -> str:
@@ -173,10 +128,6 @@ def _check_list(values: object, name: str, most: int) -> list[Any]:
     return values
 
 
-def _check_texts(values: object, name: str) -> tuple[str, ...]:
-    return tuple(_check_text(value, name) for value in _check_list(values, name, NAMES_MAX))
-
-
 def _check_integer(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _INTEGER_MAX:
         raise MalformedMessageError(f"{name} must be a whole number, not negative, of 63 bits")
@@ -189,6 +140,49 @@ def _check_number(value: object, name: str) -> float:
     if abs(value) > _INTEGER_MAX or not math.isfinite(value):
         raise MalformedMessageError(f"{name} must be a number of a size that something can have")
     return float(value)
+
+
+def _check_boolean(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise MalformedMessageError(f"{name} must be true or false")
+    return value
+
+
+_CHECKS: Mapping[Any, Callable[[object, str], object]] = {
+    str: _check_text,
+    int: _check_integer,
+    float: _check_number,
+    bool: _check_boolean,
+}
+
+
+def read_record(kind: type[T], data: object) -> T:
+    """A value of a dataclass from an object with its fields; names that it does not have are left
+    alone, as a later version may send them."""
+    sent, types = CallArguments(data).body, get_type_hints(kind)
+    given = {}
+    for field in fields(cast("Any", kind)):
+        value = sent.get(field.name)
+        is_left_out = field.name not in sent and field.default_factory is not MISSING
+        if not is_left_out and (value or field.default != ""):
+            given[field.name] = _read_value(types[field.name], value, field.name)
+    return kind(**given)
+
+
+def _read_value(kind: Any, value: object, name: str) -> object:
+    if kind in _CHECKS:
+        return _CHECKS[kind](value, name)
+    if is_dataclass(kind):
+        return read_record(cast("type[object]", kind), value)
+    origin, (inner, *_, last) = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _read_value(inner, value, name)
+    if origin is tuple:
+        listed = _check_list(value, name, _MANY if is_dataclass(inner) else NAMES_MAX)
+        return tuple(_read_value(inner, each, name) for each in listed)
+    if not isinstance(value, dict) or len(value) > NAMES_MAX:
+        raise MalformedMessageError(f"{name} must be an object of at most {NAMES_MAX} names")
+    return {_check_text(key, name): _read_value(last, each, name) for key, each in value.items()}
 
 
 def write_order(found: Sequence[OrderedId]) -> list[list[object]]:
@@ -216,59 +210,7 @@ def _read_ordered_id(row: Sequence[object]) -> OrderedId:
 
 
 def read_members(data: object) -> tuple[GroupMember, ...]:
-    return tuple(_read_member(CallArguments(each)) for each in _check_list(data, "members", _MANY))
-
-
-def _read_member(each: CallArguments) -> GroupMember:
-    return GroupMember(
-        each.require_text("name"),
-        each.require_facts(),
-        each.require_integer("reached"),
-        each.require_number("seen"),
-    )
-
-
-def read_assignment(data: object) -> Assignment:
-    found = CallArguments(data)
-    members = tuple(_read_member(each) for each in found.require_objects("members"))
-    names = (found.require_text("group"), found.require_text("identity"))
-    return Assignment(
-        *names, members, found.require_boolean("closed"), found.require_integer("opened")
-    )
-
-
-def read_status(data: object) -> RegistryStatus:
-    found = CallArguments(data)
-    groups = tuple(_read_group(each) for each in found.require_objects("groups"))
-    owner = found._body.get("owner")
-    return RegistryStatus(
-        found.require_text("registry"), _read_owner(CallArguments(owner)) if owner else None, groups
-    )
-
-
-def _read_group(found: CallArguments) -> GroupStatus:
-    return GroupStatus(
-        *(
-            found.require_text("name"),
-            found.require_text("identity"),
-            found.require_integer("last"),
-        ),
-        members=tuple(_read_member(each) for each in found.require_objects("members")),
-        reports=tuple(_read_reports(each) for each in found.require_objects("reports")),
-        closed=found.require_boolean("closed"),
-    )
-
-
-def _read_reports(found: CallArguments) -> ReportStatus:
-    names = (found.require_text("source"), found.require_text("member"))
-    token, lease = found.require_integer("token"), found.require_number("lease")
-    return ReportStatus(*names, token, lease, found.optional_integer("position"))
-
-
-def _read_owner(found: CallArguments) -> StoreOwner:
-    return StoreOwner(
-        found.require_text("holder"), found.require_integer("epoch"), found.require_number("lease")
-    )
+    return tuple(read_record(GroupMember, each) for each in _check_list(data, "members", _MANY))
 
 
 def read_number(data: object) -> int:
@@ -297,13 +239,3 @@ def _printable_text(value: object) -> str | None:
     if not isinstance(value, str) or not value:
         return None
     return "".join(each if each.isprintable() else " " for each in value[:_WORDS_MAX])
-
-
-def read_reporter(data: object) -> Reporter:
-    found = CallArguments(data)
-    names = (
-        found.require_text("group"),
-        found.require_text("source"),
-        found.require_text("member"),
-    )
-    return Reporter(*names, found.require_integer("token"), found.optional_integer("position"))
