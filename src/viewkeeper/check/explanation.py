@@ -79,9 +79,8 @@ class _Explainer:
                 f"{self._sentence_start(quiet[0])} is marked quiet, and matches no source vector."
             )
         return (
-            f"The last state, {self._words.state_text(last)}, is not the view over the "
-            "sources' final "
-            f"states: it {self._difference_from(last, final)}."
+            f"The last state, {self._words.state_text(last)}, is not the view over the sources' "
+            f"final states: it {self._difference_from(last, final)}."
         )
 
     def _sentence_start(self, index: int) -> str:
@@ -99,8 +98,7 @@ class _Explainer:
             never = f"exactly {rows_text(rows)}" if rows else "empty"
             yield (
                 f"{self._sentence_start(index)} matches no source vector: however many "
-                "transactions of each "
-                f"source are taken, the view is never {never}. The nearest is "
+                f"transactions of each source are taken, the view is never {never}. The nearest is "
                 f"{self._words.vector_text(point)}: compared with the view there, the state "
                 f"{self._difference_from(index, number)}."
             )
@@ -157,9 +155,8 @@ class _Explainer:
         return (
             f"{self._sentence_start(index)} shows the {kind} {unit} in halves: its rows are "
             f"{rows_text(self._views.bag_of(self._numbers[index]))}, the view with {unit} at "
-            f"{self._words.source_names(inside)}{without} ({self._words.vector_text(point)}), "
-            "and no vector that "
-            f"has every transaction whole or not at all gives them."
+            f"{self._words.source_names(inside)}{without} ({self._words.vector_text(point)}), and "
+            "no vector that has every transaction whole or not at all gives them."
         )
 
     def _explain_backwards(
@@ -177,12 +174,10 @@ class _Explainer:
         }
         return (
             f"{self._sentence_start(later)} goes backwards: {self._words.state_text(earlier)} "
-            "stands for "
-            f"{self._words.vector_text(one)}, {self._words.state_text(later)} for "
+            f"stands for {self._words.vector_text(one)}, {self._words.state_text(later)} for "
             f"{self._words.vector_text(other)}, without {list_words(list(undone))} at "
             f"{self._words.source_names(dict.fromkeys(undone.values()))}. No vectors that give "
-            "their rows "
-            f"are in this order."
+            "their rows are in this order."
         )
 
     def _explain_no_order(self, failing: int) -> str:
@@ -193,9 +188,8 @@ class _Explainer:
             )
         return (
             "No order of the transactions fits all states up to "
-            f"{self._words.state_text(failing)}: "
-            f"those before it have one, and nothing that can follow shows "
-            f"{rows_text(self._views.bag_of(self._numbers[failing]))}."
+            f"{self._words.state_text(failing)}: those before it have one, and nothing that can "
+            f"follow shows {rows_text(self._views.bag_of(self._numbers[failing]))}."
         )
 
     def _explain_skipped(self) -> str:

@@ -189,14 +189,33 @@ def _output_projection(view: ViewDefinition, labels: list[str]) -> Pick:
     return shown
 
 
+class BagNumbers:
+    """Numbers of bags of rows: equal bags have equal numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[frozenset[tuple[Row, int]], int] = {}
+        self._bags: list[dict[Row, int]] = []
+
+    def number_of(self, bag: Bag) -> int:
+        """The number of any bag, of a view or of a state."""
+        value = frozenset(item for item in bag.items() if item[1])
+        number = self._numbers.setdefault(value, len(self._bags))
+        if number == len(self._bags):
+            self._bags.append(dict(value))
+        return number
+
+    def bag_of(self, number: int) -> Bag:
+        return self._bags[number]
+
+
 class Recomputation:
     """V(vector) for all vectors of a history, as numbers of values."""
 
     def __init__(self, history: RecordedHistory, schedule: Schedule) -> None:
         self._join = ViewJoin(history.view)
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._values: dict[frozenset[tuple[Row, int]], int] = {}
-        self._bags: list[dict[Row, int]] = []
+        values = BagNumbers()
+        self.number_of, self.bag_of = values.number_of, values.bag_of
         bags = {
             relation: _bag_numbers(history, relation, self._join)
             for relation in history.view.relations
@@ -217,17 +236,6 @@ class Recomputation:
             number = self._numbers[versions] = self.number_of(self._join.rows_over(versions))
             self.values_at.setdefault(number, point)
         return number
-
-    def number_of(self, bag: Bag) -> int:
-        """The number of any value, of the view or of a state."""
-        value = frozenset(item for item in bag.items() if item[1])
-        number = self._values.setdefault(value, len(self._bags))
-        if number == len(self._bags):
-            self._bags.append(dict(value))
-        return number
-
-    def bag_of(self, number: int) -> Bag:
-        return self._bags[number]
 
     def distinct_positions(self, source: int, length: int) -> list[int]:
         """Positions of a source, one for each content that the view can tell apart."""

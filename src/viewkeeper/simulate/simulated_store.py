@@ -43,7 +43,7 @@ class SimulatedStore:
         self._ts = 0
         self._ahead: tuple[int, ...] = ()
         self._stamps: dict[int, StampAction] = {}
-        self.states = [ShownState(self._sum_visible(), dict(positions), label="initial")]
+        self.states = [ShownState(self.visible_rows, dict(positions), label="initial")]
         """What a reader of the newest state saw."""
         self.as_of = list(self.states)
         """The state as of every ts; only where commits are in order."""
@@ -61,7 +61,7 @@ class SimulatedStore:
         self._ts, self._ahead = commit.ts, commit.ahead
         self._positions = dict(commit.positions)
         claim = None if commit.ahead else dict(commit.positions)
-        self.states.append(ShownState(self._sum_visible(), claim, label=f"ts {commit.ts}"))
+        self.states.append(ShownState(self.visible_rows, claim, label=f"ts {commit.ts}"))
 
     def resume_point(self, again: tuple[Transaction, ...]) -> ResumePoint:
         """What a machine that starts now begins with."""
@@ -75,7 +75,11 @@ class SimulatedStore:
     @property
     def visible_rows(self) -> Mapping[Row, int]:
         """What a reader sees now."""
-        return self._sum_visible()
+        shown: Counter[Row] = Counter()
+        for row, count in self._counts.items():
+            if count > 0:
+                shown[tuple(row[i] for i in self._shown)] += count
+        return dict(shown)
 
     @property
     def stored_counts(self) -> Mapping[Row, int]:
@@ -104,13 +108,6 @@ class SimulatedStore:
         claim |= dict(self._stamps[ts].transactions) if ts in self._stamps else {}
         shown = {row: count for row, count in total.items() if count}
         self.as_of.append(ShownState(shown, claim, label=f"as of ts {ts}"))
-
-    def _sum_visible(self) -> dict[Row, int]:
-        shown: Counter[Row] = Counter()
-        for row, count in self._counts.items():
-            if count > 0:
-                shown[tuple(row[i] for i in self._shown)] += count
-        return dict(shown)
 
     def _apply_change(self, change: ViewAction) -> None:
         match change:

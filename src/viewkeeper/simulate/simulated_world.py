@@ -325,7 +325,7 @@ class SimulatedWorld:
                 continue
             self.life.held.remove(reply)
             if verdict == "again":
-                self.trace.note_ask_again(reply.ask)
+                self.trace.note_ask(reply.ask, again=True)
                 self.life.channels.questions[reply.ask.source].append(reply.ask)
             else:
                 answers = tuple(self._strip_tail(reply, answer) for answer in reply.answers)

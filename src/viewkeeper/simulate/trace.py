@@ -74,13 +74,9 @@ class Trace:
         told = tuple(names)
         self._add_entry("deliver", ", ".join(told), sources=tuple(sources), names=told)
 
-    def note_ask(self, ask: AskAction) -> None:
-        self._add_entry("ask", self.question_text(ask), sources=(ask.source,), number=ask.number)
-
-    def note_ask_again(self, ask: AskAction) -> None:
-        self._add_entry(
-            "ask again", self.question_text(ask), sources=(ask.source,), number=ask.number
-        )
+    def note_ask(self, ask: AskAction, again: bool = False) -> None:
+        what: What = "ask again" if again else "ask"
+        self._add_entry(what, self.question_text(ask), sources=(ask.source,), number=ask.number)
 
     def note_evaluation(self, ask: AskAction, answers: Sequence[Answer]) -> None:
         rows = tuple(rows_text(answer.rows) for answer in answers)

@@ -26,8 +26,7 @@ from itertools import combinations, product
 from math import prod
 
 from viewkeeper.check.fleet.fleet_history import FleetHistory, MemberHistory, MemberState
-from viewkeeper.check.history.recorded_history import Bag, Row
-from viewkeeper.check.recomputation import ViewJoin
+from viewkeeper.check.recomputation import BagNumbers, ViewJoin
 from viewkeeper.view.definition import Relation
 
 Vector = tuple[int, ...]
@@ -42,20 +41,9 @@ class FleetValues:
         self._joins: dict[Relation, ViewJoin] = {}
         self._over: dict[tuple[Relation, Vector], int] = {}
         self._joined: dict[tuple[Relation, tuple[int, ...]], int] = {}
-        self._numbers: dict[frozenset[tuple[Row, int]], int] = {}
-        self._bags: list[dict[Row, int]] = []
+        values = BagNumbers()
+        self.number_of, self.bag_of = values.number_of, values.bag_of
         self._matches: dict[Relation, dict[int, list[Vector]]] = {}
-
-    def number_of(self, bag: Bag) -> int:
-        """The number of a bag of rows."""
-        value = frozenset(item for item in bag.items() if item[1])
-        number = self._numbers.setdefault(value, len(self._bags))
-        if number == len(self._bags):
-            self._bags.append(dict(value))
-        return number
-
-    def bag_of(self, number: int) -> Bag:
-        return self._bags[number]
 
     def value_over(self, relation: Relation, vector: Vector) -> int:
         """The number of a relation's value over a vector of its bases."""

@@ -75,8 +75,7 @@ class _FleetExplainer:
         )
         return (
             f"{self._state_text(fault)} matches no single state of each base: its rows are "
-            f"{shown}. "
-            f"{told}."
+            f"{shown}. {told}."
         )
 
     def _explain_twice(self, view: Relation, base: str, split: Split) -> str:
@@ -114,9 +113,8 @@ class _FleetExplainer:
         wrong = difference_text(self._rows_of(fault.view, fault.state), right)
         bases = self._history.bases_of(fault.view)
         return (
-            f"{self._state_text(fault)} claims to stand for "
-            f"{self._vector_text(bases, claimed)}; compared "
-            f"with the view there, it {wrong}."
+            f"{self._state_text(fault)} claims to stand for {self._vector_text(bases, claimed)}; "
+            f"compared with the view there, it {wrong}."
         )
 
     def _explain_last(self, fault: FleetFault) -> str:
@@ -125,8 +123,7 @@ class _FleetExplainer:
         wrong = difference_text(self._rows_of(fault.view, fault.state), right)
         return (
             f"{self._state_text(fault)} is the last one and not the view over the bases' final "
-            "states: "
-            f"it {wrong}."
+            f"states: it {wrong}."
         )
 
     def _find_split(self, fault: FleetFault) -> Split | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -110,10 +111,9 @@ def run_seed(cell: AlgorithmCell, seed: int) -> SeedOutcome:
 def replay_seed(cell: AlgorithmCell, seed: int) -> SimulatedWorld:
     """The world of a seed after its run, as far as it came."""
     world = SimulatedWorld(scenario_of(cell, seed), cell.subject, observed=True)
-    try:
+    # Whatever it raises, run_seed has said so; here the steps up to it are wanted.
+    with suppress(Exception):
         _play_seed(world, seed)
-    except Exception:  # noqa: BLE001 - run_seed has said so; here the steps up to it are wanted
-        return world
     return world
 
 
@@ -157,10 +157,9 @@ def smallest_failure(cell: AlgorithmCell, seed: int, level: Level) -> SimulatedW
     if how is not None:
         case = shrink_case(case, lambda smaller: failure_of(smaller, level) == how)
     world = SimulatedWorld(case.scenario, case.subject, observed=True)
-    try:
+    # It may fail by raising; the steps up to it are the answer.
+    with suppress(Exception):
         follow_steps(world, case.steps)
-    except Exception:  # noqa: BLE001 - it may fail by raising; the steps up to it are the answer
-        return world
     return world
 
 

@@ -131,12 +131,10 @@ def act_fully(member: SimulatedMember) -> None:
     for source in sorted(member.warehouse.plan.facts.read_names):
         member.hear_source(source, many)
     member.hear_reached()
-    member.continue_work(many)
-    while not member.is_idle:
+    for _ in range(2):
         member.continue_work(many)
-    member.continue_work(many)
-    while not member.is_idle:
-        member.continue_work(many)
+        while not member.is_idle:
+            member.continue_work(many)
     member.move_on()
 
 

@@ -120,24 +120,14 @@ class ReshapedSource:
         self, lookup: Lookup, meant: DynoShape, asking: Asking
     ) -> tuple[ReshapedTable, list[int]] | str:
         """The table that is asked, and where its columns are; or what is not there."""
-        now = self._states[-1]
-        if asking == "handle":
-            table, wanted = (
-                now.get(meant.id),
-                [meant.column_by_name(name) for name in lookup.columns],
-            )
-            ids = [column.id for column in wanted if column is not None]
-        else:
-            tables = (t for t in now.values() if t.shape.name == lookup.relation.table)
-            table = next(tables, None)
-            named = (
-                []
-                if table is None
-                else [table.shape.column_by_name(name) for name in lookup.columns]
-            )
-            ids = [column.id for column in named if column is not None]
+        now, by_name = self._states[-1], asking == "name"
+        called = (t for t in now.values() if t.shape.name == lookup.relation.table)
+        table = next(called, None) if by_name else now.get(meant.id)
         if table is None:
             return f"no table {lookup.relation}"
+        shape = table.shape if by_name else meant
+        named = (shape.column_by_name(name) for name in lookup.columns)
+        ids = [column.id for column in named if column is not None]
         at = {column.id: i for i, column in enumerate(table.shape.columns)}
         if len(ids) < len(lookup.columns) or not all(id in at for id in ids):
             return f"a column of {lookup.relation} is not there"

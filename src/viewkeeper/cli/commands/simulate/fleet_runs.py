@@ -37,8 +37,7 @@ def _fleet_summary(tally: CampaignTally[FleetCell]) -> str:
         f"{amount_text(tally.seeds, 'seed')}: {amount_text(tally.updates, 'update')}, "
         f"{amount_text(facts['members'], 'member')} with {facts['states']:,} states; "
         f"{amount_text(facts['orders'], 'order')}, {facts['virtual']:,} of them over views of "
-        "others; "
-        f"{amount_text(facts['moves'], 'move')} to another group, "
+        f"others; {amount_text(facts['moves'], 'move')} to another group, "
         f"{amount_text(facts['crashes'], 'crash', 'crashes')}"
     ]
     found = {

@@ -57,10 +57,8 @@ def _tally_summary(tally: CampaignTally[AlgorithmCell]) -> str:
     cell = tally.cell
     line = (
         f"{cell.subject.name}, {cell.transactions.value}: {amount_text(tally.seeds, 'seed')}, "
-        "lowest "
-        f"level {tally.lowest.lower_name}, {tally.level.lower_name} wanted; "
-        f"{tally.incomplete:,} not complete; "
-        f"{tally.messages_per_update:.2f} lookups per update"
+        f"lowest level {tally.lowest.lower_name}, {tally.level.lower_name} wanted; "
+        f"{tally.incomplete:,} not complete; {tally.messages_per_update:.2f} lookups per update"
     )
     if tally.undecided:
         line += f"; {tally.undecided:,} undecided"
@@ -84,8 +82,7 @@ def run_one(cell: AlgorithmCell, seed: int, level: Level | None, outputs: Output
     click.echo(
         f"{where}: {outcome.possible.lower_name}, {wanted.lower_name} wanted; "
         f"{amount_text(outcome.updates, 'transaction')}, "
-        f"{amount_text(len(world.trace.steps), 'step')}, "
-        f"{amount_text(outcome.lookups, 'lookup')}"
+        f"{amount_text(len(world.trace.steps), 'step')}, {amount_text(outcome.lookups, 'lookup')}"
     )
     outputs.write_run(world, where)
     return 0
