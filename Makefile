@@ -34,8 +34,8 @@ format: setup ## rewrite the source to the house style
 	$(PYTHON_RUN) ruff check --fix
 	$(PYTHON_RUN) ruff format
 
-bench: setup ## measure; the figures go to benchmarks/out
-	$(PYTHON_RUN) benchmarks.run $(ARGS)
+bench: setup ## measure; the figures go to benchmarks/out; ONLY="peers batches" for some sections
+	$(PYTHON_RUN) benchmarks.run $(if $(ONLY),--sections $(ONLY)) $(ARGS)
 
 tpch: setup ## keep the 22 queries of TPC-H over three kinds of databases, and judge every one of them
 	$(PYTHON_RUN) tests.tpch.run $(ARGS)

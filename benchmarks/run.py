@@ -6,7 +6,8 @@ same goes to `maintenance.json` and `maintenance.png` in the folder of `--out`. 
 the PVM paper's experiment in simulated time, `latency` the same on real databases that are slow,
 `sources` what every kind of source gives and costs, `evolution` the Dyno paper's experiments,
 `registry` how long partitioning takes and how many messages it saves, `reports` what outer joins,
-aggregates and views on views cost beside plain joins.
+aggregates and views on views cost beside plain joins, `peers` a race against other systems, which
+are installed for it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,20 @@ from typing import Any
 
 from benchmarks import evolution, latency, pvm_experiment, registry, report, reports, sources
 from benchmarks.maintenance import Bench, Figure, measure_batches, peak_driver_mb, prepared, warm_up
+from benchmarks.peers import race
 
 ROOT = Path(__file__).resolve().parent.parent
-SECTIONS = ("pvm", "latency", "sources", "evolution", "registry", "reports", "batches", "recompute")
+SECTIONS = (
+    "pvm",
+    "latency",
+    "sources",
+    "evolution",
+    "registry",
+    "reports",
+    "peers",
+    "batches",
+    "recompute",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +66,17 @@ def main(arguments: Sequence[str]) -> None:
         pvm_experiment.draw(options.out)
     if "latency" in options.sections:
         latency.main(["--out", str(options.out)])
-    if "sources" in options.sections:
-        sources.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
-    if "evolution" in options.sections:
-        evolution.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
-    if "registry" in options.sections:
-        registry.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
-    if "reports" in options.sections:
-        reports.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
+    further = ["--out", str(options.out), *(["--quick"] if options.quick else [])]
+    sections = {
+        "sources": sources.main,
+        "evolution": evolution.main,
+        "registry": registry.main,
+        "reports": reports.main,
+        "peers": race.main,
+    }
+    for name, run_section in sections.items():
+        if name in options.sections:
+            run_section(further)
     if not {"batches", "recompute"} & {*options.sections}:
         return
     with (

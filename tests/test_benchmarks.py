@@ -15,6 +15,8 @@ import pytest
 from benchmarks import backlog, evolution, latency, sources
 from benchmarks.evolution_places import PLACES
 from benchmarks.maintenance import Bench, prepared
+from benchmarks.peers.installation import CONTESTANTS, Contestant
+from benchmarks.peers.race import run_contestant, table_of
 from benchmarks.probe import PHASES
 from benchmarks.report import Aim, aims, at_least, at_most
 from benchmarks.run import TINY, measure
@@ -136,3 +138,18 @@ def test_an_aim_is_judged_by_its_limit() -> None:
     assert not at_most("a", 4.1, 4).holds
     assert str(at_least("a", 9, 10)) == "MISSED  a: 9 (at least 10)"
     assert aims([], None) == list[Aim]()
+
+
+def test_a_contestant_of_the_race_is_measured_and_judged() -> None:
+    sizes = {1: 1, 20: 1}
+    result = run_contestant(CONTESTANTS[0], 200, sizes)
+    assert (result.error, result.is_right) == ("", True)
+    assert [len(result.seconds[size]) for size in sizes] == [1, 1]
+    assert "| yes |" in table_of([result], sizes)
+
+
+def test_a_contestant_that_cannot_run_says_why() -> None:
+    missing = Contestant("missing", "no_such_program")
+    result = run_contestant(missing, 200, {1: 1})
+    assert "no_such_program" in result.error
+    assert "did not run" in table_of([result], {1: 1})
