@@ -17,7 +17,7 @@ update is moved at most once per update that waits for it, and the end is certai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,6 +28,7 @@ from viewkeeper.evolution.dependencies import (
     graph_of,
     is_reshaped,
 )
+from viewkeeper.partition.view_graph import find_knots
 from viewkeeper.view.definition import Relation
 
 Unit = tuple[ReceivedUpdate, ...]
@@ -139,7 +140,8 @@ class Correction:
 def cycles_of(graph: DependencyGraph) -> dict[int, frozenset[int]]:
     """Per update that lies on a cycle, all updates that it is on a cycle with."""
     found: dict[int, frozenset[int]] = {}
-    for component in strong_components(graph.updates, lambda node: _nodes_below(graph, node)):
+    nodes: list[int | Relation] = [*graph.updates, *graph.breakers]
+    for component in find_knots({node: _nodes_below(graph, node) for node in nodes}):
         ids = frozenset(node for node in component if isinstance(node, int))
         if len(ids) > 1:
             found |= dict.fromkeys(ids, ids)
@@ -152,44 +154,3 @@ def _nodes_below(graph: DependencyGraph, node: int | Relation) -> list[int | Rel
         return [*graph.breakers[node]]
     reads = [relation for relation in graph.updates[node].reads if relation in graph.breakers]
     return [*graph.before[node], *sorted(reads)]
-
-
-Node = int | Relation
-
-
-def strong_components(
-    starts: Iterable[Node], below: Callable[[Node], list[Node]]
-) -> Iterator[list[Node]]:
-    """Tarjan's strongly connected components, without recursion."""
-    index: dict[Node, int] = {}
-    low: dict[Node, int] = {}
-    open_nodes: dict[Node, None] = {}
-    for start in starts:
-        if start in index:
-            continue
-        work = [(start, iter(below(start)))]
-        index[start] = low[start] = len(index)
-        open_nodes[start] = None
-        while work:
-            node, children = work[-1]
-            child = next(children, None)
-            if child is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    yield _pop_component(node, open_nodes)
-            elif child not in index:
-                index[child] = low[child] = len(index)
-                open_nodes[child] = None
-                work.append((child, iter(below(child))))
-            elif child in open_nodes:
-                low[node] = min(low[node], index[child])
-
-
-def _pop_component(node: Node, open_nodes: dict[Node, None]) -> list[Node]:
-    """The component of a node: everything opened since."""
-    component: list[Node] = []
-    while not component or component[-1] != node:
-        component.append(open_nodes.popitem()[0])
-    return component

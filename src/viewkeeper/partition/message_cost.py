@@ -23,11 +23,11 @@ Not as printed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from viewkeeper.partition.pyco import Partition
-from viewkeeper.partition.view_graph import ViewGraph, bits_of
+from viewkeeper.partition.view_graph import ViewGraph, bits_of, find_knots
 
 
 def group_levels(found: Partition) -> dict[str, int]:
@@ -42,43 +42,6 @@ def group_levels(found: Partition) -> dict[str, int]:
         level = 1 + max(outside, default=0) if any(reads[name] for name in knot) else 0
         levels |= dict.fromkeys(knot, level)
     return levels
-
-
-def find_knots(reads: Mapping[str, tuple[str, ...]]) -> Iterator[frozenset[str]]:
-    """Groups that read each other, directly or by others; what a knot reads comes before it.
-
-    Tarjan's strongly connected components, with a stack of our own: chains may be long.
-
-    >>> [sorted(knot) for knot in find_knots({"a": ("b",), "b": ("c",), "c": ("b", "d"), "d": ()})]
-    [['d'], ['b', 'c'], ['a']]
-    """
-    number: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    open_names: list[str] = []
-    closed: set[str] = set()
-    for start in reads:
-        steps = [] if start in number else [(start, iter(reads[start]))]
-        while steps:
-            name, rest = steps[-1]
-            if name not in number:
-                number[name] = lowest[name] = len(number)
-                open_names.append(name)
-            read = next((each for each in rest if each not in closed), None)
-            if read is None:
-                steps.pop()
-                if steps:
-                    above = steps[-1][0]
-                    lowest[above] = min(lowest[above], lowest[name])
-                if lowest[name] == number[name]:
-                    knot = {open_names.pop()}
-                    while name not in knot:
-                        knot.add(open_names.pop())
-                    closed |= knot
-                    yield frozenset(knot)
-            elif read in number:
-                lowest[name] = min(lowest[name], number[read])
-            else:
-                steps.append((read, iter(reads[read])))
 
 
 Updates = Mapping[str, int]

@@ -16,10 +16,13 @@ Definition 11, `group_bases` is GB.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from viewkeeper.errors import ProjectError
+
+N = TypeVar("N", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +189,40 @@ def group_name_of(views: Iterable[str]) -> str:
         return names[0]
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     return f"{names[0]}-{digest[:8]}"
+
+
+def find_knots(reads: Mapping[N, Iterable[N]]) -> Iterator[frozenset[N]]:
+    """Names that read each other, directly or by others; what a knot reads comes before it.
+
+    Tarjan's strongly connected components, with a stack of our own: chains may be long.
+
+    >>> [sorted(knot) for knot in find_knots({"a": ("b",), "b": ("c",), "c": ("b", "d"), "d": ()})]
+    [['d'], ['b', 'c'], ['a']]
+    """
+    number: dict[N, int] = {}
+    lowest: dict[N, int] = {}
+    open_names: list[N] = []
+    closed: set[N] = set()
+    for start in reads:
+        steps = [] if start in number else [(start, iter(reads[start]))]
+        while steps:
+            name, rest = steps[-1]
+            if name not in number:
+                number[name] = lowest[name] = len(number)
+                open_names.append(name)
+            read = next((each for each in rest if each not in closed), None)
+            if read is None:
+                steps.pop()
+                if steps:
+                    above = steps[-1][0]
+                    lowest[above] = min(lowest[above], lowest[name])
+                if lowest[name] == number[name]:
+                    knot = {open_names.pop()}
+                    while name not in knot:
+                        knot.add(open_names.pop())
+                    closed |= knot
+                    yield frozenset(knot)
+            elif read in number:
+                lowest[name] = min(lowest[name], number[read])
+            else:
+                steps.append((read, iter(reads[read])))
