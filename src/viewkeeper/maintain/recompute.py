@@ -37,8 +37,18 @@ from viewkeeper.maintain.query_terms import join_given_rows
 from viewkeeper.maintain.unit_intake import UnitIntake
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.updates.view_actions import ReplaceRows
-from viewkeeper.view.definition import Relation
+from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.sweep_plan import SweepPlan
+
+
+def whole_lookups(view: ViewDefinition, source: str) -> tuple[Lookup, ...]:
+    """The questions for all rows of every relation of a source."""
+    found = []
+    for relation in (each for each in view.relations if each.source == source):
+        place = next(p.index for p in view.places if p.relation == relation)
+        columns = tuple(field.name for field in view.fields_of(relation))
+        found.append(Lookup(place, relation, columns, on=(), null_safe=(), keys=None))
+    return tuple(found)
 
 
 class Recompute(Generic[D]):
@@ -72,20 +82,10 @@ class Recompute(Generic[D]):
         for source in sources:
             number = next(self._numbers)
             self._asked[number] = source
-            lookups = tuple(self._whole_lookup(relation) for relation in self._relations_of(source))
-            asks.append(
-                AskAction(number, source, self._intake.backlog.known_position(source), lookups)
-            )
+            known = self._intake.backlog.known_position(source)
+            lookups = whole_lookups(self._plan.view, source)
+            asks.append(AskAction(number, source, known, lookups))
         return self._intake.note_asks(asks)
-
-    def _relations_of(self, source: str) -> list[Relation]:
-        return [relation for relation in self._plan.view.relations if relation.source == source]
-
-    def _whole_lookup(self, relation: Relation) -> Lookup:
-        view = self._plan.view
-        place = next(p.index for p in view.places if p.relation == relation)
-        columns = tuple(field.name for field in view.fields_of(relation))
-        return Lookup(place, relation, columns, on=(), null_safe=(), keys=None)
 
     def _take_answer(self, event: Answered) -> list[Action]:
         self._intake.note_answer(event)
@@ -116,9 +116,9 @@ class Recompute(Generic[D]):
     def _view_rows(self) -> pa.Table:
         """The view over what the sources have answered."""
         found = {
-            relation: answer.rows
+            lookup.relation: answer.rows
             for source, answers in self._answers.items()
-            for relation, answer in zip(self._relations_of(source), answers, strict=True)
+            for lookup, answer in zip(whole_lookups(self._plan.view, source), answers, strict=True)
         }
         bound = {p.index: found[p.relation].select(p.columns) for p in self._plan.view.places}
         rows = join_given_rows(self._algebra, self._plan, bound)

@@ -11,16 +11,13 @@ The judge asks, in this order:
    these follow each database's own order?
 2. The evidence: do the copies with the journals replayed give the databases as they are?
 3. The final state: is it what SQLite itself answers on the real databases?
-4. Every state: a row of a table lives from one ts until another. One join over these lifetimes
-   gives all rows that the view ever had, with theirs; what begins and ends there must be the
-   view's change feed, per (row, ts), neither more nor less.
+4. Every state: a row of a table lives from the ts of the transaction that brought it until that of
+   the one that took it, a row of the view while all the rows live that it was joined from. So one
+   join over lifetimes, on Spark, gives every row that the view ever had; what begins and ends there
+   must be the view's change feed, per (row, ts), neither more nor less.
 
-Everything but that one join is plain Python, and nothing here is shared with maintenance.
-
-A row of a table lives from the ts of the transaction that brought it until that of the one that
-took it. A row of the view lives while all the rows live that it was joined from. So one join over
-lifetimes, on Spark, gives every row that the view ever had, and what begins and ends there is what
-its change feed must be. Nothing but the journals, the copies and the ledgers' ts goes in.
+Everything but that one join is plain Python, and nothing here is shared with maintenance: only the
+journals, the copies and the ledgers' ts go in.
 """
 
 from __future__ import annotations

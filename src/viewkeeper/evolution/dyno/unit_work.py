@@ -32,6 +32,7 @@ from viewkeeper.maintain.algorithm_protocol import (
     ResumePoint,
 )
 from viewkeeper.maintain.query_terms import join_given_rows
+from viewkeeper.maintain.recompute import whole_lookups
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.updates.view_actions import ReplaceRows, ViewAction
@@ -215,20 +216,9 @@ class Rereading:
         """All relations of a source are asked for under one cut."""
         view = self.after.view
         return [
-            self.questions.note_question(
-                number, source, tuple(self._whole_lookup(r) for r in self._relations_of(source))
-            )
+            self.questions.note_question(number, source, whole_lookups(view, source))
             for number, source in enumerate(view.sources)
         ]
-
-    def _relations_of(self, source: str) -> list[Relation]:
-        return [relation for relation in self.after.view.relations if relation.source == source]
-
-    def _whole_lookup(self, relation: Relation) -> Lookup:
-        view = self.after.view
-        place = next(p.index for p in view.places if p.relation == relation)
-        names = tuple(field.name for field in view.fields_of(relation))
-        return Lookup(place, relation, names, on=(), null_safe=(), keys=None)
 
     def take_reply(self, event: DynoReply, later: Iterable[DynoReport]) -> WorkOutcome:
         """Take back what the answers saw of reports outside the unit; join when all are there."""

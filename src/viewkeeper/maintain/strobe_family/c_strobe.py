@@ -1,17 +1,23 @@
 """C-Strobe: the view after every single update, by queries that put right what queries saw early.
 
 Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency
-(1996), section 6 and appendix B.
+(1996), section 6 and appendix B; C-TStrobe, at the end of section 6, is left to the reader there.
 
 Assumes: the stored view has a key of every relation; a source's reports and answers arrive in the
-order in which they were sent.
+order in which they were sent; for C-TStrobe, also that a transaction of one source is reported as
+a unit.
 
 Guarantees: complete consistency when every transaction is one insertion or one deletion; like
 Strobe it does not understand transactions, and with several changes in one only convergence is
-left. With a `period` of k, up to k updates that wait are handled together and shown together:
-strong instead of complete. It needs no quiet moments.
+left. *C-TStrobe* handles whole transactions, each with one query for all that it inserts, and is
+complete for those of one source too; of global ones it handles the parts like transactions of their
+sources, as T-Strobe does, and is weak. With `gather`, parts wait until the transaction is whole;
+since what waits counts as later and is compensated, global transactions are then complete too.
+With a `period` of k, up to k updates that wait are handled together and shown together: strong
+instead of complete. Neither needs quiet moments.
 
-Invariants:
+Invariants, with a transaction for an update in C-TStrobe (what is left of it when rows that it
+inserts and deletes again are removed: its deletions by key first, then the rows of its one query):
 1. Updates are handled one at a time (k at a time), in order; all later ones wait in the holding
    queue. A deletion is a key delete. An insertion is a query, whose rows are collected in Delta.
 2. An answer lacks the rows of later deletions. For each of those, received after what caused the
@@ -23,51 +29,21 @@ Invariants:
    there all the time.
 4. Delta has unprojected rows, so that versions of one key can be told apart; it has no duplicates.
 5. A commit stands for whole transactions only, as in Strobe.
+6. The holding queue has the updates of one source in its order. A report that overtook what
+   precedes it at its source counts as received when the gap is closed; no answer of that source is
+   handed over before.
+7. Rows are compared in the columns that the view reads at a place. Two versions of a row that look
+   the same there are one row that never went away.
 
 How many queries: with K deletions during each query and n relations, the paper bounds one
 insertion's compensating queries by K^(n-2), and by (n-1)! when grouped. It counts only the last
 round. With all rounds there are K + K^2 + ... + K^(n-2), and grouped (n-1) + (n-1)(n-2) + ... down
 to queries with one relation. `queries` and `compensating` count those that need a source at all.
 
-Symbols: Q_{i,i,0} is the first `StrobeQuery` of a `_Work`, Q_{i,j,k}<U_p> is
+Symbols: an update U is `RowUpdate`; "U_p received after U_j" is `Moment` order; UL(T) without pairs
+is `net_of`; Q_{i,i,0} is the first `StrobeQuery` of a `_Work`, Q_{i,j,k}<U_p> is
 `_compensating_queries`; Delta is `_Work.delta`; key_delete* is `rows_without` on all columns of a
 place.
-
-C-TStrobe: C-Strobe on whole transactions, each with one query for all that it inserts.
-
-Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency
-(1996), end of section 6, which names it and leaves it to the reader.
-
-Assumes: what T-Strobe assumes.
-
-Guarantees: complete consistency for single updates and for transactions of one source; weak
-consistency for global transactions, whose parts are handled like transactions of their sources, as
-in T-Strobe. With `gather`, parts wait until the transaction is whole; since what waits counts as
-later and is compensated, global transactions are then complete too. With a `period` of k, up to k
-transactions that wait are shown together: strong instead of complete. It needs no quiet moments.
-
-Invariants: those of C-Strobe, with a transaction (what is left of it when rows that it inserts and
-deletes again are removed) instead of an update: its deletions by key come first, then the rows of
-its one query, in one commit.
-
-Symbols: those of C-Strobe; UL(T) without pairs is `net_of`.
-
-The holding queue of the complete Strobe algorithms: updates received and not yet handled.
-
-An answer sees everything that was received from its source before it arrived. What of that is
-still in the holding queue it saw too early, and the queue says how to put it right: rows that were
-deleted must be asked for again, rows that came must be taken out.
-
-Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency
-(1996), section 6 and appendix B.
-
-What must hold:
-1. Updates of one source are in its order. A report that overtook what precedes it at its source
-   counts as received when the gap is closed; no answer of that source is handed over before.
-2. Rows are compared in the columns that the view reads at a place. Two versions of a row that look
-   the same there are one row that never went away.
-
-Symbols: an update U is `RowUpdate`; "U_p received after U_j" is `Moment` order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """T-Strobe: Strobe on whole transactions, each with one query for all that it inserts.
 
 Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency
-(1996), section 5.3; global transactions: section 5.4, Example 5.
+(1996), section 5.3; global transactions, Example 5 and G-Strobe: section 5.4.
 
 Assumes: the stored view has a key of every relation; a source's reports and answers arrive in the
 order in which they were sent; a transaction of one source is reported as a unit.
@@ -26,25 +26,18 @@ Invariants:
 Symbols: UL(T) without pairs is `net_of`, IL(T) is `Net.inserted`; AL, UQS and pending(Q) are
 `ActionList`.
 
-G-Strobe: T-Strobe that shows nothing while a global transaction has arrived in part.
-
-Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency
-(1996), section 5.4.
-
-Assumes: what T-Strobe assumes; the parts of a global transaction name it and their number, or one
-source reports them all; transactions carry their source's sequence numbers.
-
-Guarantees: strong consistency for single updates, for transactions of one source and for global
-transactions. It needs quiet moments, and moments at which no global transaction is half received.
-
-Invariants, the three conditions under which the view changes:
+*G-Strobe* is T-Strobe that shows nothing while a global transaction has arrived in part. It assumes
+that the parts of a global transaction name it and their number, or that one source reports them
+all, and that transactions carry their source's sequence numbers. It guarantees strong consistency
+for global transactions too, and needs moments at which none of them is half received. The view
+changes under three conditions:
 1. No query is unanswered.
 2. What a received transaction depends on was received too: nothing that arrived waits for what
    precedes it at its source (the conservative form, by sequence numbers).
 3. All parts of every transaction of which some part arrived were received and handled.
 
-Symbols: TT is what was handled since the last commit, together with what the intake holds
-(`UnitIntake.has_held`); AL, UQS and pending(Q) are `ActionList`.
+TT is what was handled since the last commit, together with what the intake holds
+(`UnitIntake.has_held`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Batch sweep: a whole set of concurrent transactions in one sweep, complete as of every ts.
 
 Citation: Viewkeeper's own, on the shoulders of SWEEP (Agrawal, El Abbadi, Singh, Yurek 1997) and
-PVM (Zhang, Ding, Rundensteiner 2003); the proof idea is in docs/model.md.
+PVM (Zhang, Ding, Rundensteiner 2003); the proof idea is in docs/model.md. `batch_sweep` is one part
+of it, which the Spark tasks of the engine run; `BatchSweep` is the state machine around all parts.
 
 Assumes: every answer comes with its cut and with the changes after the batch that the cut includes;
 each source's transactions get increasing ts in commit order.
@@ -10,9 +11,11 @@ Guarantees: complete consistency as of every ts; strong consistency for a reader
 state, which moves batch by batch.
 
 Invariants:
-1. A batch is a prefix of every source's stream that is not yet maintained; its ts are durable
-   before any work, so a restart sweeps the very same set.
-2. Each part of the batch that is swept on its own makes at most 2(m - 1) lookups.
+1. One batch is at work at a time: all that waited when the one before it was committed, a prefix of
+   every source's stream. Its ts are durable before its first lookup, so after a crash the very same
+   set is swept before any other. It is committed in one step, with the rows of all its ts.
+2. Each part of the batch is swept on its own, each answer with a cut of its own, and makes at most
+   2(m - 1) lookups.
 3. Parts are ranges of origin rows, not of transactions: a view change is linear in them, so the sum
    of the parts' results is the result, and one transaction of a million rows is no special case.
    At a keyed place a part has all changes of the touches that begin in its range, so that no touch
@@ -20,25 +23,6 @@ Invariants:
 
 Symbols: SWEEP's Delta-R is an origin, its Delta-V the sum of what `view_change` returns; PVM's p is
 the number of parts at work at the same time.
-
-The batch sweep as a state machine: everything that waits is one batch, swept in parts.
-
-Citation: Viewkeeper's own; the batch sweep itself is
-`viewkeeper.maintain.sweep_family.batch_sweep`, which the Spark tasks of the engine run as well.
-
-Assumes: every answer knows what it contains, by its cut.
-
-Guarantees: complete consistency of the states as of every ts; strong consistency for a reader of
-the newest state, which moves batch by batch.
-
-Invariants:
-1. One batch is at work at a time; it is all that waited when the one before it was committed.
-2. Its ts are durable before its first lookup. A crash before its commit is followed by the very
-   same batch, and by a new one only after it.
-3. Parts are ranges of origin rows, swept at the same time, each answer with a cut of its own. A
-   batch is committed in one step, with the rows of all its ts.
-
-Symbols: see `viewkeeper.maintain.sweep_family.batch_sweep`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """PVM: view changes of several updates at the same time, committed as soon as they are ready.
 
 Citation: Zhang, Ding, Rundensteiner: Parallel multisource view maintenance, The VLDB Journal 2003,
-section 3, figure 14.
+section 3, figure 14; PVM CC, with a commit queue, section 4.2, figure 17.
 
 Assumes: every answer knows what it contains, by arrival order as in the paper or by its cut; the
-stored view keeps rows with negative counts and hides what does not count more than zero.
+stored view keeps rows with negative counts and hides what does not count more than zero. Under PVM
+CC no count is ever below zero.
 
 Guarantees: convergence. In between, the view may show states that no sources ever had, because
-commits overtake each other.
+commits overtake each other. PVM CC is complete: the view moves in the order in which updates came.
 
 Invariants:
 1. At most `parallel` updates are at work; they were taken in the order of their ts, and a ts is
@@ -19,29 +20,15 @@ Invariants:
    printed clean-up runs just before it).
 4. Everything up to the low-water mark is in the view; finished ts above it are listed with every
    commit, so that a crash between commits neither loses nor doubles a row.
+5. PVM CC commits updates one by one in the order of their ts; nothing is ever ahead of the
+   low-water mark. A view change that is done before an earlier one waits in the commit queue and,
+   as in figure 17, keeps its place in the processing set: at most `parallel` updates are at work or
+   queued.
 
 Symbols: UMQ is `UnitIntake.waiting`, PPU `_at_work`, its size p `parallel`, RPU what the backlog
 keeps of committed transactions; CommitManager is `_commit_finished`, AssignTimeStamp
-`UnitIntake.take_unit`; the machine is
+`UnitIntake.take_unit`, CommitQueue `ParallelSweep._queue`; the machine is
 `viewkeeper.maintain.sweep_family.sweep_machine.ParallelSweep`.
-
-PVM CC: PVM with a commit queue, so that the view moves in the order in which updates came.
-
-Citation: Zhang, Ding, Rundensteiner: Parallel multisource view maintenance, The VLDB Journal 2003,
-section 4.2, figure 17.
-
-Assumes: what PVM assumes, but for negative counts: in order, no count is ever below zero.
-
-Guarantees: complete consistency.
-
-Invariants:
-1. Updates are committed one by one in the order of their ts; nothing is ever ahead of the low-water
-   mark.
-2. A view change that is done before an earlier one waits in the commit queue and, as in figure 17,
-   keeps its place in the processing set: at most `parallel` updates are at work or queued.
-
-Symbols: CommitQueue is `ParallelSweep._queue`; the others as in
-`viewkeeper.maintain.sweep_family.pvm`.
 
 Posse: a view change in stages, each of which asks several sources at once where that is cheaper.
 
@@ -105,24 +92,18 @@ FanOut = Mapping[tuple[int, int], float]
 Plan = list[list[SweepStep]]
 
 
-def by_cost(fan_out: FanOut | None = None, latency: float = LATENCY) -> Strategy[D]:
-    """The strategy with these estimates."""
-
-    def strategy(
-        algebra: Algebra[D], plan: SweepPlan, taken: TakenUnit, pending: KnownChanges
-    ) -> Effort[D]:
-        origins = origins_of(plan, taken)
-        if len(origins) == 1:
-            ((origin, rows),) = origins.items()
-            stages = cheapest_stages(
-                plan.steps_from(origin), origin, len(rows), fan_out or {}, latency
-            )
-        else:
-            stages = passes_by_level(plan)
-        sweep = view_change(algebra, plan, origins, pending, stages)
-        return single_effort(sweep)
-
-    return strategy
+def by_cost(
+    algebra: Algebra[D], plan: SweepPlan, taken: TakenUnit, pending: KnownChanges
+) -> Effort[D]:
+    """One sweep in the cheapest stages, as far as nothing is known of the relations."""
+    origins = origins_of(plan, taken)
+    if len(origins) == 1:
+        ((origin, rows),) = origins.items()
+        stages = cheapest_stages(plan.steps_from(origin), origin, len(rows), {})
+    else:
+        stages = passes_by_level(plan)
+    sweep = view_change(algebra, plan, origins, pending, stages)
+    return single_effort(sweep)
 
 
 def cheapest_stages(
@@ -239,7 +220,7 @@ def make_pvm(
 
 def strategy_named(strategy: StrategyName) -> Strategy[D]:
     """The view change with this name."""
-    return by_cost() if strategy == "posse" else by_walk
+    return by_cost if strategy == "posse" else by_walk
 
 
 def make_pvm_cc(

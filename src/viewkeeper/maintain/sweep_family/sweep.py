@@ -12,24 +12,18 @@ Invariants:
 1. Units are committed in the order in which they arrived, each in a commit of its own.
 2. What is received meanwhile is later than the unit at work and is removed from every answer.
 
-Variants: *pipelined*, several updates are swept at the same time and committed in order (the
-paper's section 5.3); *arms*, the branches of the join tree around the changed relation are swept at
-the same time and merged at the end (left and right sweep in parallel,
-`viewkeeper.maintain.sweep_family.sweep`).
-
 Symbols: UpdateMessageQueue is `UnitIntake.waiting` and the backlog; ViewChange is `view_change`.
 
-Arms: the branches of the join tree around a change, swept at the same time and merged.
-
-SWEEP's left and right sweep are independent (Agrawal, El Abbadi, Singh, Yurek 1997, section 5.3).
-In a join tree a change has as many arms as neighbours. The paper merges what they found by a join
-over the change's own columns; taken literally that multiplies the change's count once per arm. So
-every arm starts with each changed row counted once, and the change's own count is carried by the
-merge alone:
+Variants, both of section 5.3: *pipelined*, several updates are swept at the same time and committed
+in order; *arms*, SWEEP's left and right sweep, which are independent, are made at the same time and
+merged at the end. In a join tree a change has as many arms as neighbours. The paper merges what
+they found by a join over the change's own columns; taken literally that multiplies the change's
+count once per arm. So every arm starts with each changed row counted once, and the change's own
+count is carried by the merge alone:
 
     merged  =  changed rows with their counts  join  arm 1  join  arm 2  join ...
 
-What must hold:
+What must hold of arms:
 1. An arm makes exactly the steps of the walk that lie in its branch; all arms together ask m - 1
    lookups, and none waits for another.
 2. A condition over places of different arms is checked when they are merged.
