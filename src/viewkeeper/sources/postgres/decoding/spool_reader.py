@@ -183,9 +183,8 @@ class SpoolReader:
             ]
             asked = pa.table(dict(zip(key, arrays, strict=True)))
             columns = key_columns(self._source, table, key, [False] * len(key))
-            holes = {each.position for each in seen.lacking}
             later = self._read_spool(str(table.oid), keyed, until, _END)
-            changed = later_event(later, key, keys, holes)
+            changed = later_event(later, key, keys, seen.holes)
             if changed is not None:
                 raise BarrierError(self._source, handle, changed)
             values: dict[Key, dict[str, object]] = {}
@@ -227,7 +226,8 @@ class SpoolReader:
                     self._questions.check_shown(handle, columns, after, history, locked)
                     table = locked.shared.tables[handle]
                     _check_partitions(coordinator, self._source, self._capture, table)
-                opener = _make_opener(self._capture, locked.shared, after, tables)
+                seen = _seen_by(self._capture, self._source, locked.shared.snapshot)
+                opener = seen.make_opener(locked.shared, after, tables)
             if opener is not None:
                 return opener
             with self._server.translate_errors():
@@ -246,29 +246,63 @@ def _check_partitions(
             raise partition_gone_error(source, table.asked)
 
 
-def _make_opener(
-    capture: SlotCapture, shared: SharedSnapshot, after: int, tables: Tables
-) -> PostgresOpener | None:
-    """The opener; None if a commit that took rows away without listing them is not visible yet."""
-    seen = _seen_by(capture, shared.settings.name, shared.snapshot)
-    if _is_irreversible(seen, after, frozenset(str(each.oid) for each in shared.tables.values())):
-        return None
-    tails = {}
-    for handle, columns in tables.items():
-        table = shared.tables[handle]
-        layout = layout_of(shared.settings.name, table, columns)
-        tails[handle] = _collect_tail(capture, seen, after, table, layout)
-    lacking = frozenset(each.position for each in seen.lacking)
-    return PostgresOpener(shared, seen.newest, lacking, after, tails)
-
-
 @dataclass(frozen=True, slots=True)
 class SeenTransactions:
     """The spooled transactions as one snapshot sees them."""
 
+    capture: SlotCapture
     newest: int
     lacking: tuple[SpooledTransaction, ...]
     included: tuple[SpooledTransaction, ...]
+
+    @property
+    def holes(self) -> frozenset[int]:
+        """The positions that the snapshot lacks."""
+        return frozenset(each.position for each in self.lacking)
+
+    def make_opener(
+        self, shared: SharedSnapshot, after: int, tables: Tables
+    ) -> PostgresOpener | None:
+        """The opener; None if a commit that took rows away without listing them is not visible
+        yet."""
+        names = {str(each.oid) for each in shared.tables.values()}
+        for each in self.lacking:
+            if each.position <= after and names.intersection((*each.emptied, *each.keyed)):
+                return None
+        tails = {}
+        for handle, columns in tables.items():
+            table = shared.tables[handle]
+            layout = layout_of(shared.settings.name, table, columns)
+            tails[handle] = self._collect_tail(after, table, layout)
+        return PostgresOpener(shared, self.newest, self.holes, after, tails)
+
+    def _collect_tail(self, after: int, table: PostgresTable, layout: PostgresLayout) -> TableTail:
+        """The changes of a table around the snapshot; a large tail is in a file."""
+        key, holes = str(table.oid), self.holes
+        for position, troubles in sorted(self.capture.intake.troubles.items()):
+            if key in troubles and (position > after or position in holes):
+                raise troubles[key]
+        changes = self._table_changes(after, table, layout)
+        barriers = (
+            each.position
+            for each in self.included
+            if each.position > after and key in (*each.emptied, *each.keyed)
+        )
+        return TableTail(_pack_changes(changes, self.capture.home), tuple(barriers))
+
+    def _table_changes(self, after: int, table: PostgresTable, layout: PostgresLayout) -> pa.Table:
+        lacking = pa.array(sorted(self.holes), pa.int64())
+        start = min([after, *(position - 1 for position in self.holes)])
+        columns = table.spool_types(layout.names)
+        batches = []
+        for batch in self.capture.spool.changes_of(str(table.oid), start, _END):
+            positions = batch.column(POSITION)
+            wanted = pc.greater(positions, pa.scalar(after, pa.int64()))
+            if start < after:
+                wanted = pc.or_(wanted, pc.is_in(positions, value_set=lacking))
+            texts = without_absent(select_spooled(batch.filter(wanted), columns), layout.names)
+            batches.append(layout.from_spool(texts))
+        return pa.Table.from_batches(batches, layout.change_schema)
 
 
 def _seen_by(capture: SlotCapture, source: str, snapshot: str) -> SeenTransactions:
@@ -278,62 +312,7 @@ def _seen_by(capture: SlotCapture, source: str, snapshot: str) -> SeenTransactio
     included = tuple(each for each in spooled if visible.has_transaction(each.id))
     lacking = tuple(each for each in spooled if not visible.has_transaction(each.id))
     newest = included[-1].position if included else capture.floor
-    return SeenTransactions(newest, lacking, included)
-
-
-def _is_irreversible(seen: SeenTransactions, after: int, names: frozenset[str]) -> bool:
-    """Whether a transaction that the snapshot lacks took rows away without listing them."""
-    return any(
-        each.position <= after and names.intersection((*each.emptied, *each.keyed))
-        for each in seen.lacking
-    )
-
-
-def _collect_tail(
-    capture: SlotCapture,
-    seen: SeenTransactions,
-    after: int,
-    table: PostgresTable,
-    layout: PostgresLayout,
-) -> TableTail:
-    """The changes of a table around a snapshot; a large tail is in a file."""
-    key = str(table.oid)
-    _check_troubles(capture, seen, after, key)
-    changes = _table_changes(capture, seen, after, table, layout)
-    barriers = (
-        each.position
-        for each in seen.included
-        if each.position > after and key in (*each.emptied, *each.keyed)
-    )
-    return TableTail(_pack_changes(changes, capture.home), tuple(barriers))
-
-
-def _check_troubles(capture: SlotCapture, seen: SeenTransactions, after: int, table: str) -> None:
-    lacking = {each.position for each in seen.lacking}
-    for position, troubles in sorted(capture.intake.troubles.items()):
-        if table in troubles and (position > after or position in lacking):
-            raise troubles[table]
-
-
-def _table_changes(
-    capture: SlotCapture,
-    seen: SeenTransactions,
-    after: int,
-    table: PostgresTable,
-    layout: PostgresLayout,
-) -> pa.Table:
-    lacking = pa.array([each.position for each in seen.lacking], pa.int64())
-    start = min([after, *(each.position - 1 for each in seen.lacking)])
-    columns = table.spool_types(layout.names)
-    batches = []
-    for batch in capture.spool.changes_of(str(table.oid), start, _END):
-        positions = batch.column(POSITION)
-        wanted = pc.greater(positions, pa.scalar(after, pa.int64()))
-        if start < after:
-            wanted = pc.or_(wanted, pc.is_in(positions, value_set=lacking))
-        texts = without_absent(select_spooled(batch.filter(wanted), columns), layout.names)
-        batches.append(layout.from_spool(texts))
-    return pa.Table.from_batches(batches, layout.change_schema)
+    return SeenTransactions(capture, newest, lacking, included)
 
 
 def _pack_changes(changes: pa.Table, home: Path) -> bytes | Path:

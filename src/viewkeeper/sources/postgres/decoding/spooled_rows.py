@@ -14,7 +14,7 @@ BarrierError names its position: read as one range, the value is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,10 @@ def _keys_lacking(
 
 
 def later_event(
-    batches: Iterable[pa.RecordBatch], key: Sequence[str], keys: Sequence[Key], holes: set[int]
+    batches: Iterable[pa.RecordBatch],
+    key: Sequence[str],
+    keys: Sequence[Key],
+    holes: Collection[int],
 ) -> int | None:
     """The last position at which one of these keys was changed, leaving out what is not visible."""
     asked, last = set(keys), None

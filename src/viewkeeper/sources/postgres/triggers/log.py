@@ -77,14 +77,16 @@ def _rows_beyond(log: str, after: str) -> str:
 
 
 def _placed_query(table: LoggedTable, after: int, since: str, until: int | None) -> str:
-    """A query for `placed`: each transaction in the range with the first look that sees it."""
-    beyond = "" if until is None else f" AND l.position <= {until}"
+    """Queries for `placed`, each transaction in the range with the first look that sees it, and for
+    `emptied`, where in the log a look saw the table emptied last."""
+    log, beyond = log_name(table.oid), "" if until is None else f" AND l.position <= {until}"
     return (
-        "span AS MATERIALIZED (SELECT DISTINCT g.xid FROM "
-        f"{_rows_beyond(log_name(table.oid), since)}),"
+        f"WITH span AS MATERIALIZED (SELECT DISTINCT g.xid FROM {_rows_beyond(log, since)}),"
         " placed AS MATERIALIZED (SELECT s.xid, (SELECT min(l.position) FROM viewkeeper.look l"
         f" WHERE l.position > {after}{beyond}"
-        " AND pg_visible_in_snapshot(s.xid, l.snapshot)) AS look FROM span s)"
+        " AND pg_visible_in_snapshot(s.xid, l.snapshot)) AS look FROM span s),"
+        f" emptied AS (SELECT p.look, max(g.seq) AS seq FROM {log} g JOIN placed p USING (xid)"
+        " WHERE g.sign = 0 GROUP BY p.look)"
     )
 
 
@@ -94,10 +96,8 @@ def find_pending(
     """What was logged of a table after a look, per look; position 0 if none has seen it."""
     log = log_name(table.oid)
     query = (
-        f"WITH {_placed_query(table, after, since, None)}, emptied AS (SELECT p.look, "
-        "max(g.seq) AS seq"
-        f" FROM {log} g JOIN placed p USING (xid) WHERE g.sign = 0 GROUP BY p.look)"
-        f" SELECT coalesce(p.look, 0), count(*) FILTER (WHERE g.sign IN (1, -1)"
+        f"{_placed_query(table, after, since, None)}"
+        " SELECT coalesce(p.look, 0), count(*) FILTER (WHERE g.sign IN (1, -1)"
         " AND g.seq > coalesce(e.seq, 0)), extract(epoch FROM min(g.at))::float8,"
         " bool_or(g.sign = 0), bool_or(g.sign IS NULL), bool_or(g.sign = -2)"
         f" FROM {log} g JOIN placed p USING (xid)"
@@ -119,10 +119,8 @@ def changes_query(
     log = log_name(table.oid)
     select = "".join(f"g.c{number}, " for number in numbers)
     return (
-        f"WITH {_placed_query(table, after, since, until)}, emptied AS (SELECT p.look, "
-        "max(g.seq) AS seq"
-        f" FROM {log} g JOIN placed p USING (xid) WHERE g.sign = 0 GROUP BY p.look)"
-        f" SELECT {select}g.sign::int8, p.look::int8 FROM {log} g JOIN placed p USING (xid)"
+        f"{_placed_query(table, after, since, until)} SELECT {select}g.sign::int8, p.look::int8"
+        f" FROM {log} g JOIN placed p USING (xid)"
         " LEFT JOIN emptied e USING (look) WHERE p.look IS NOT NULL AND g.sign IN (1, -1)"
         " AND g.seq > coalesce(e.seq, 0) ORDER BY p.look, g.seq"
     )
