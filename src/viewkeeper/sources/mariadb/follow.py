@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from viewkeeper.errors import SchemaError, suggest_names
-from viewkeeper.sources.handles import HandleTarget, SourceHandles
+from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture
 from viewkeeper.sources.mariadb.binlog.log import make_server_id, read_log_end, read_newest_position
 from viewkeeper.sources.mariadb.bound_handles import wanted_columns_of
@@ -158,15 +159,10 @@ class TableFollower:
         capture = self.capture
         born = read_file_time(capture.server, make_server_id(capture.reader), position)
         nothing = LoggedShapes({}, has_folded_names(connection))
-        found, shapes = follow_handles(
-            connection,
-            capture.server,
-            SourceHandles(None),
-            nothing,
-            lambda _: nothing,
-            tables,
-            list(capture.handles),
+        resolver = HandleResolver(
+            connection, capture.server, SourceHandles(None), lambda _: nothing
         )
+        found, shapes = resolver.resolve_all(tables, nothing, list(capture.handles))
         gtid = read_gtid_at(connection, position)
         capture.write_state(MariadbState(position, gtid, born, shapes))
         capture.handles.forget_all()
@@ -179,14 +175,9 @@ class TableFollower:
         """Follow more, besides what is followed."""
         capture = self.capture
         now = capture.shapes_now(connection)
-        found, after = follow_handles(
-            connection,
-            capture.server,
-            capture.handles,
-            now,
-            lambda position: capture.shapes_at(connection, state, position),
-            tables,
-        )
+        shapes_at = partial(capture.shapes_at, connection, state)
+        resolver = HandleResolver(connection, capture.server, capture.handles, shapes_at)
+        found, after = resolver.resolve_all(tables, now)
         added = [shape for id, shape in after.tables.items() if now.tables.get(id) != shape]
         before = wanted_columns_of(capture.handles)
         if added:
@@ -213,84 +204,76 @@ class FollowedHandle:
     columns: Mapping[str, str]
 
 
-def hold_table(
-    connection: Connection, source: str, database: str, handle: str
-) -> tuple[MariadbTable, int]:
-    """A table as it is at a position of the log, exactly."""
-    run_statement(connection, "START TRANSACTION")
-    try:
-        found = read_table_of_handle(connection, source, database, handle)
-        fetch_texts(connection, f"SELECT 1 FROM {found.quoted_name} LIMIT 1")
-        return read_table(connection, source, database, found.full_name), read_log_end(connection)
-    finally:
-        run_statement(connection, "ROLLBACK")
+@dataclass(frozen=True, slots=True)
+class HandleResolver:
+    """Finds what handles are to stand for; `shapes_at` are those as of a position of the log."""
 
+    connection: Connection
+    server: MariadbServer
+    names: SourceHandles
+    shapes_at: ShapesAt
 
-def follow_handles(
-    connection: Connection,
-    server: MariadbServer,
-    names: SourceHandles,
-    shapes: LoggedShapes,
-    shapes_at: ShapesAt,
-    tables: Tables,
-    passed_over: Sequence[str] = (),
-) -> tuple[list[FollowedHandle], LoggedShapes]:
-    """What handles are to stand for, and the shapes with those of new tables.
+    def resolve_all(
+        self, tables: Tables, shapes: LoggedShapes, passed_over: Sequence[str] = ()
+    ) -> tuple[list[FollowedHandle], LoggedShapes]:
+        """What handles are to stand for, and the shapes of now with those of new tables.
 
-    `shapes` are those of now, `shapes_at` gives them as of a position of the log. `passed_over`
-    are handles that stood for something whose fate is not known.
-    """
-    found = []
-    for handle, columns in tables.items():
-        try:
-            asked = (handle, columns)
-            one = _resolve_handle(
-                connection, server, names.target_of(handle), shapes, shapes_at, asked
-            )
-        except SchemaError:
-            if handle in passed_over:
-                continue
-            raise
-        if one is not None:
-            found.append(one)
-            shapes = shapes.with_table(one.shape)
-    require_logged(connection, server.source, {one.shape.database for one in found})
-    return found, shapes
+        `passed_over` are handles that stood for something whose fate is not known.
+        """
+        found = []
+        for handle, columns in tables.items():
+            try:
+                one = self._resolve_handle(handle, columns, shapes)
+            except SchemaError:
+                if handle in passed_over:
+                    continue
+                raise
+            if one is not None:
+                found.append(one)
+                shapes = shapes.with_table(one.shape)
+        databases = {one.shape.database for one in found}
+        require_logged(self.connection, self.server.source, databases)
+        return found, shapes
 
-
-def _resolve_handle(
-    connection: Connection,
-    server: MariadbServer,
-    named: HandleTarget | None,
-    shapes: LoggedShapes,
-    shapes_at: ShapesAt,
-    asked: tuple[str, Sequence[str]],
-) -> FollowedHandle | None:
-    """What a handle with some columns is to stand for; None if its table is gone."""
-    handle, columns = asked
-    source, database = server.source, server.parse_address().database
-    if named is not None:
-        shape = shapes.shape_by_id(named.identity)
-        own = {name.lower() for name in named.columns}
-        columns = [name for name in columns if name.lower() not in own]
+    def _resolve_handle(
+        self, handle: str, columns: Sequence[str], shapes: LoggedShapes
+    ) -> FollowedHandle | None:
+        """What a handle with some columns is to stand for; None if its table is gone."""
+        source, named = self.server.source, self.names.target_of(handle)
+        if named is not None:
+            shape = shapes.shape_by_id(named.identity)
+            own = {name.lower() for name in named.columns}
+            columns = [name for name in columns if name.lower() not in own]
+            if shape is None:
+                return None
+            if any(shape.column_named(name) is None for name in columns):
+                table, position = self._hold_table(shape.full_name)
+                shape = self.shapes_at(position).shape_by_id(shape.id) or shape
+                shape = _with_columns(shape, table, columns, position)
+            return FollowedHandle(handle, shape, _column_ids_of(source, shape, columns))
+        table, position = self._hold_table(handle)
+        refusal = table.refusal_error()
+        if refusal is not None:
+            raise refusal
+        for column in columns:
+            table.require_kept_column(column)
+        known = self.shapes_at(position).find_shape(*table.place)
+        shape = known or shapes.find_shape(*table.place)
         if shape is None:
-            return None
-        if any(shape.column_named(name) is None for name in columns):
-            table, position = hold_table(connection, source, database, shape.full_name)
-            shape = shapes_at(position).shape_by_id(shape.id) or shape
-            shape = _with_columns(shape, table, columns, position)
+            shape = shape_of(table, f"{position}-{len(shapes.tables)}", position)
+        shape = _with_columns(shape, table, columns, position)
         return FollowedHandle(handle, shape, _column_ids_of(source, shape, columns))
-    table, position = hold_table(connection, source, database, handle)
-    refusal = table.refusal_error()
-    if refusal is not None:
-        raise refusal
-    for column in columns:
-        table.require_kept_column(column)
-    shape = shapes_at(position).find_shape(*table.place) or shapes.find_shape(*table.place)
-    if shape is None:
-        shape = shape_of(table, f"{position}-{len(shapes.tables)}", position)
-    shape = _with_columns(shape, table, columns, position)
-    return FollowedHandle(handle, shape, _column_ids_of(source, shape, columns))
+
+    def _hold_table(self, handle: str) -> tuple[MariadbTable, int]:
+        """A table as it is at a position of the log, exactly."""
+        place = (self.connection, self.server.source, self.server.parse_address().database)
+        run_statement(self.connection, "START TRANSACTION")
+        try:
+            found = read_table_of_handle(*place, handle)
+            fetch_texts(self.connection, f"SELECT 1 FROM {found.quoted_name} LIMIT 1")
+            return read_table(*place, found.full_name), read_log_end(self.connection)
+        finally:
+            run_statement(self.connection, "ROLLBACK")
 
 
 def _with_columns(
