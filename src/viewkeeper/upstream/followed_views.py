@@ -19,7 +19,7 @@ gets the same.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,7 +120,11 @@ class FollowedViews:
         there = history.column_identities()
         for column in columns:
             if column not in there and column not in known:
-                raise self.no_column(view.view, column, there)
+                raise SchemaError(
+                    self.parent.name,
+                    f'view "{view.view}" has no column "{column}"',
+                    hint=f"its columns: {', '.join(there)}{suggest_nearest(column, there)}",
+                )
         self._remember_shapes(view, history)
         fresh = {column: there[column] for column in columns if column not in known}
         self.names.add_target(handle, view.table, {**known, **fresh})
@@ -133,14 +137,6 @@ class FollowedViews:
             known = {**self.memory.now.since, view.table: max(since, view.horizon)}
             self.memory.save_parent(replace(self.memory.now, since=known))
         self.memory.save_shapes(view.table, history)
-
-    def no_column(self, view: str, column: str, known: Iterable[str]) -> SchemaError:
-        """A view does not have a column that was asked for."""
-        return SchemaError(
-            self.parent.name,
-            f'view "{view}" has no column "{column}"',
-            hint=f"its columns: {', '.join(known)}{suggest_nearest(column, known)}",
-        )
 
     def common_progress(self) -> ParentProgress:
         """How far the views that are read have come together."""

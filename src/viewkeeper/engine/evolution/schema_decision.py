@@ -17,7 +17,7 @@ given out when it was made. Then it is made again from what the sources say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -46,6 +46,7 @@ from viewkeeper.evolution.synchronization.synchronize import (
     Rewriting,
     synchronize_view,
 )
+from viewkeeper.evolution.synchronization.table_now import NamesNow
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
@@ -86,7 +87,7 @@ class Proposal:
     causes: tuple[str, ...]
     extent: str
     adaptation: Adaptation
-    became: Mapping[Relation, CurrentNames | None]
+    became: NamesNow
     """What the tables of the old definition were called when this was decided."""
 
 
@@ -179,10 +180,7 @@ class SchemaDecider:
         return self._current_tables(self._catalogue.bindings[name]) != proposal.became
 
     def _decide_once(
-        self,
-        name: str,
-        changes: Sequence[PendingSchemaChange],
-        became: Mapping[Relation, CurrentNames | None],
+        self, name: str, changes: Sequence[PendingSchemaChange], became: NamesNow
     ) -> Decision:
         policy = self._settings.evolution.evolution_of(name).policies.policy_for(
             each.change for each in changes
@@ -207,7 +205,7 @@ class SchemaDecider:
         return (reload_hint([name]),)
 
     def _rewrite_definition(
-        self, name: str, policy: Policy, became: Mapping[Relation, CurrentNames | None]
+        self, name: str, policy: Policy, became: NamesNow
     ) -> Rewriting | NoRewriting:
         if policy == "try_evolve":
             found = self._synchronize_definition(name, became, null_for_lost=False)
@@ -218,11 +216,7 @@ class SchemaDecider:
         return self._synchronize_definition(name, became, lenient, keep_columns=policy == "ignore")
 
     def _synchronize_definition(
-        self,
-        name: str,
-        became: Mapping[Relation, CurrentNames | None],
-        null_for_lost: bool,
-        keep_columns: bool = False,
+        self, name: str, became: NamesNow, null_for_lost: bool, keep_columns: bool = False
     ) -> Rewriting | NoRewriting:
         binding = self._catalogue.bindings[name]
         return synchronize_view(
@@ -260,7 +254,7 @@ class SchemaDecider:
         name: str,
         rewriting: Rewriting,
         changes: Sequence[PendingSchemaChange],
-        became: Mapping[Relation, CurrentNames | None],
+        became: NamesNow,
     ) -> Proposal:
         from viewkeeper.view.sql.view_statement import parse_view
 
@@ -282,10 +276,7 @@ class SchemaDecider:
         return Proposal(new, choice, causes, rewriting.extent.value, found, became)
 
     def _propose_report(
-        self,
-        name: str,
-        changes: Sequence[PendingSchemaChange],
-        became: Mapping[Relation, CurrentNames | None],
+        self, name: str, changes: Sequence[PendingSchemaChange], became: NamesNow
     ) -> Proposal:
         """A report is compiled again from its text: its tables have other columns or types now."""
         old = self._catalogue.bindings[name]
@@ -352,10 +343,7 @@ def _rewritten_columns(changes: Iterable[PendingSchemaChange]) -> Iterator[tuple
 
 
 def _added_columns(
-    changes: Iterable[PendingSchemaChange],
-    old: Binding,
-    new: Binding,
-    became: Mapping[Relation, CurrentNames | None],
+    changes: Iterable[PendingSchemaChange], old: Binding, new: Binding, became: NamesNow
 ) -> Iterator[tuple[Relation, str]]:
     """The columns of the new definition that are NULL in all rows from before."""
     handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}

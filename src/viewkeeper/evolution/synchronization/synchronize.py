@@ -52,11 +52,11 @@ from viewkeeper.evolution.synchronization.rewritten_sql import RewritingWriter
 from viewkeeper.evolution.synchronization.substitute_columns import SubstituteColumns
 from viewkeeper.evolution.synchronization.table_now import (
     UNKNOWN,
+    NamesNow,
     TableNow,
     TablesNow,
     columns_before,
 )
-from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import ParsedView, parse_view
@@ -228,7 +228,7 @@ Types = Mapping[tuple[Relation, str], pa.DataType]
 
 def synchronize_view(
     parsed: ParsedView,
-    became: Mapping[Relation, CurrentNames | None],
+    became: NamesNow,
     schema: Callable[[Relation], tuple[Field, ...] | None],
     preferences: Preferences,
     substitutes: Sequence[Substitute],

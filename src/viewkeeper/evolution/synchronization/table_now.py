@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 from sqlglot import exp
@@ -20,6 +21,9 @@ from viewkeeper.view.expression import Column
 from viewkeeper.view.sql.coerce import common_type
 from viewkeeper.view.sql.scope import qualifier_of
 from viewkeeper.view.sql.view_statement import ParsedView
+
+NamesNow: TypeAlias = Mapping[Relation, CurrentNames | None]
+"""What the tables of a view's SQL are called now, with their columns; None: it is gone."""
 
 UNKNOWN = pa.null()
 """The type of a column that is gone and that nobody told the type of."""
@@ -48,7 +52,7 @@ class TableNow:
 class TablesNow:
     """The current tables, and what became of those that a view's SQL names."""
 
-    became: Mapping[Relation, CurrentNames | None]
+    became: NamesNow
     schema: Callable[[Relation], tuple[Field, ...] | None]
     _known: dict[Relation, tuple[Field, ...] | None] = field(default_factory=dict)
 

@@ -139,13 +139,9 @@ def _fewer_rows(case: Case) -> Iterator[Case]:
     for at, table in enumerate(case.scenario.tables):
         for kept in _sublists_of(tuple(table.rows.items())):
             fewer = replace(table, rows=dict(kept))
-            yield _with_tables(case, _replace_table(case.scenario.tables, at, fewer))
-
-
-def _replace_table(
-    tables: tuple[ScenarioTable, ...], at: int, table: ScenarioTable
-) -> tuple[ScenarioTable, ...]:
-    return (*tables[:at], table, *tables[at + 1 :])
+            yield _with_tables(
+                case, (*case.scenario.tables[:at], fewer, *case.scenario.tables[at + 1 :])
+            )
 
 
 def _with_tables(case: Case, tables: tuple[ScenarioTable, ...]) -> Case:

@@ -126,7 +126,11 @@ def begin_run(
     run = SweepRun(n, entries)
     changes = _stamp_changes(warehouse, entries, received)
     for view, plan in warehouse.plans.items():
-        origins = _origins_of(plan, changes)
+        origins = {
+            place.index: stamped_table(place.columns, changes[place.relation])
+            for place in plan.view.places
+            if place.relation in changes
+        }
         sweep = batch_sweep(REFERENCE, plan, origins, RunChanges(changes))
         work = ViewSweep(view, sweep)
         work.go_on(None)
@@ -148,14 +152,6 @@ def _stamp_changes(
                 found.setdefault(relation, []).append((entry.ts, change))
         before = entry.positions
     return found
-
-
-def _origins_of(plan: SweepPlan, changes: Stamped) -> dict[int, pa.Table]:
-    return {
-        place.index: stamped_table(place.columns, changes[place.relation])
-        for place in plan.view.places
-        if place.relation in changes
-    }
 
 
 def rows_loaded_at(plan: SweepPlan, logs: Logs, positions: Mapping[str, int]) -> dict[Row, int]:

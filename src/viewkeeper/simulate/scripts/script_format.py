@@ -34,7 +34,6 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from viewkeeper.check.history.recorded_history import CommittedTransaction
-from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.row_text import write_bag, write_row
 from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable, Step
 from viewkeeper.view.definition import Relation
@@ -93,17 +92,11 @@ class Script:
 
 
 def script_of(
-    scenario: Scenario,
-    subject: AlgorithmSubject,
-    steps: Iterable[Step],
-    title: str,
-    level: Level | None = None,
+    scenario: Scenario, subject: AlgorithmSubject, steps: Iterable[Step], title: str
 ) -> Script:
-    """A run that was made, as a script, with the level that was found if it is given."""
-    lines = [ScriptLine(step) for step in steps]
-    if level is not None:
-        lines.append(ScriptLine(Expect("level", level.lower_name)))
-    return Script(scenario, (ScriptRun(title, subject, tuple(lines)),))
+    """A run that was made, as a script."""
+    lines = tuple(ScriptLine(step) for step in steps)
+    return Script(scenario, (ScriptRun(title, subject, lines),))
 
 
 def select_of(scenario: Scenario) -> str:

@@ -27,7 +27,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,6 +109,15 @@ class AcceptedState:
         return sum(table.changes for table in self.tables.values())
 
 
+@dataclass(frozen=True, slots=True)
+class StateLease:
+    """A reader beside the maintainer needs the states from the oldest one on, until a time."""
+
+    name: str
+    until: float
+    oldest: int
+
+
 class StateLeases:
     """The leases by which readers keep accepted states that they still need."""
 
@@ -119,8 +127,8 @@ class StateLeases:
         self._list_numbers = list_numbers
 
     def write_lease(self, name: str, until: float) -> None:
-        lease = {"name": name, "until": until, "oldest": self._oldest_number()}
-        write_sealed(self._lease_path(name), "lease", lease)
+        lease = StateLease(name, until, self._oldest_number())
+        write_sealed(self._lease_path(name), "lease", asdict(lease))
 
     def _oldest_number(self) -> int:
         return next(iter(self._list_numbers()), 0)
@@ -128,24 +136,24 @@ class StateLeases:
     def end_lease(self, name: str) -> None:
         self._lease_path(name).unlink(missing_ok=True)
 
-    def read_leases(self) -> list[dict[str, Any]]:
+    def read_leases(self) -> list[StateLease]:
         """Those that have not run out; the others are removed."""
         found = []
         for path in sorted((self._folder).glob("*.json")):
             try:
-                lease = read_state_file(path, "lease", _decode_lease)
+                lease = read_state_file(path, "lease", partial(read_typed, StateLease))
             except SourceError:
                 # Nothing is removed on a guess; as long as a lease may last, it counts.
                 lease = self._damaged_lease(path)
-            if lease is not None and lease["until"] > time.time():
+            if lease is not None and lease.until > time.time():
                 found.append(lease)
             else:
                 path.unlink(missing_ok=True)
         return found
 
-    def _damaged_lease(self, path: Path) -> dict[str, Any]:
+    def _damaged_lease(self, path: Path) -> StateLease:
         until = path.stat().st_mtime + _LEASE_SECONDS_MAX
-        return {"name": path.stem, "until": until, "oldest": self._oldest_number()}
+        return StateLease(path.stem, until, self._oldest_number())
 
     def _lease_path(self, name: str) -> Path:
         return self._folder / f"{urllib.parse.quote(name, safe='')}.json"
@@ -266,7 +274,7 @@ class StateFolder:
 
     def forget_before(self, position: int) -> None:
         """Remove what only states before `position` need; leases keep it."""
-        held = (int(lease["oldest"]) for lease in self.leases.read_leases())
+        held = (lease.oldest for lease in self.leases.read_leases())
         self.remove_before(min([position, *held]))
         self.remove_unnamed()
 
@@ -326,13 +334,6 @@ def _files_named(path: Path) -> Iterator[Path]:
         pattern = re.compile(rf"{re.escape(path.stem)}(-[0-9a-f]{{36}})?\.parquet")
         found = (each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
         yield from sorted(found)
-
-
-def _decode_lease(body: Any) -> dict[str, Any]:
-    name, until, oldest = read_typed(
-        tuple[str, float, int], [body["name"], body["until"], body["oldest"]]
-    )
-    return {"name": name, "until": until, "oldest": oldest}
 
 
 def type_words_of(columns: TableColumns) -> dict[str, str]:

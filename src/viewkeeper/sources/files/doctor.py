@@ -29,8 +29,8 @@ def health_of(settings: FolderSettings, kept: StateFolder, positions: tuple[int,
     oldest = min([p for p in positions if p >= states[0].number], default=newest)
     readers = [RetainedLog("this project", True, oldest, sum(s.number > oldest for s in states))]
     for lease in kept.leases.read_leases():
-        amount = sum(state.number > lease["oldest"] for state in states)
-        readers.append(RetainedLog(lease["name"], True, lease["oldest"], amount, lease["until"]))
+        amount = sum(state.number > lease.oldest for state in states)
+        readers.append(RetainedLog(lease.name, True, lease.oldest, amount, lease.until))
     behind = {p: found for p in positions if (found := _measure_behind(states, p)) is not None}
     warnings = () if problem is None else (f"the newest state is not accepted: {problem}",)
     return Health(True, newest, len(states), "versions", tuple(readers), behind, warnings)

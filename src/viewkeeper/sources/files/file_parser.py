@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -234,23 +235,13 @@ class FileParser:
             hint=f"mend the file, or check that it is {self._format} as declared",
         )
 
-    def _translate_errors(self, name: str) -> _Reading:
-        return _Reading(self, name)
-
-
-class _Reading:
-    """Turns what Arrow says about a file into our error."""
-
-    def __init__(self, parser: FileParser, name: str) -> None:
-        self._parser = parser
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _FAILURES):
-            raise self._parser._broken_file_error(self._name, str(error)) from error
+    @contextmanager
+    def _translate_errors(self, name: str) -> Iterator[None]:
+        """Inside, what Arrow says about a file is our error."""
+        try:
+            yield
+        except _FAILURES as error:
+            raise self._broken_file_error(name, str(error)) from error
 
 
 class _Number(str):

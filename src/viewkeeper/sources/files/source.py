@@ -185,13 +185,6 @@ class FilesSource:
             self._note_handles(tables, state)
             return state.number
 
-    def _has_tables_of(self, state: AcceptedState) -> bool:
-        """Whether all handles stand for tables of a state."""
-        return all(
-            is_followed_table(named, state.tables.get(table_name_of(handle, named)))
-            for handle, named in self._names.copy_book().items()
-        )
-
     def _is_lost(self) -> bool:
         """Whether there is no state to go on from."""
         try:
@@ -202,7 +195,10 @@ class FilesSource:
     def _note_handles(self, tables: Tables, state: AcceptedState) -> None:
         """What the handles stand for, by the state that was accepted last; those whose table or
         column has just gone stand for what they stood for."""
-        if state.before is None and not self._has_tables_of(state):
+        if state.before is None and not all(
+            is_followed_table(named, state.tables.get(table_name_of(handle, named)))
+            for handle, named in self._names.copy_book().items()
+        ):
             self._names.forget_all()
         for handle, columns in tables.items():
             named, name = self._names.target_of(handle), self._table_name_of(handle)

@@ -109,7 +109,10 @@ class StateSequence:
         if newest is None or (self._refused and isinstance(self._refused[1], SchemaError)):
             wanted = {table: list(columns) for table, columns in tables.items()}
             newest = self._accept_first(wanted)
-        elif not _has_columns(newest, tables):
+        elif not all(
+            table in newest.tables and set(columns) <= set(newest.tables[table].columns)
+            for table, columns in tables.items()
+        ):
             newest = self._accept_at_rest(wanted, newest)
         self.kept.write_followed(wanted)
         return newest
@@ -231,10 +234,3 @@ class StateSequence:
         if self._resting is None or self._resting[0] != listings:
             self._resting = (listings, now)
         return now - self._resting[1] >= settle
-
-
-def _has_columns(state: AcceptedState, wanted: Tables) -> bool:
-    return all(
-        table in state.tables and set(columns) <= set(state.tables[table].columns)
-        for table, columns in wanted.items()
-    )

@@ -136,16 +136,12 @@ def report_changes(
 
 
 def schema_changes(
-    handle: str,
-    named: HandleTarget,
-    before: TableShape | None,
-    now: TableShape | None,
-    is_called: NameTest = operator.eq,
+    handle: str, named: HandleTarget, before: TableShape | None, now: TableShape | None
 ) -> tuple[SchemaChange, ...]:
     """What the next shape of a table means to a handle; nothing if it stood for another one."""
     if before is None or now is None or named.identity != before.identity:
         return ()
-    return tuple(report_changes(handle, named, list_shape_changes(before, now), is_called))
+    return tuple(report_changes(handle, named, list_shape_changes(before, now)))
 
 
 def broken_query_error(
