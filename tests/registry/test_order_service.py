@@ -53,31 +53,31 @@ def service(tmp_path: Path) -> Iterator[RegistryService]:
 def test_a_store_has_one_owner_and_the_next_fences_the_first(store: Place) -> None:
     first, second, direct = store.open_store(), store.open_store(), store.open_store()
     reporter = reporting(direct, "shop")
-    first.take_ownership("one", FOREVER)
+    first.ownership.take_ownership("one", FOREVER)
     with pytest.raises(FencedError, match="served by one") as refused:
-        second.take_ownership("two", FOREVER)
+        second.ownership.take_ownership("two", FOREVER)
     assert "wait until its lease has ended" in (refused.value.hint or "")
     with pytest.raises(FencedError, match="cannot be written past it") as past:
         direct.register_ids(GROUP, ids("shop", 1), reporter)
     assert "http://" in (past.value.hint or "")
     assert first.register_ids(GROUP, ids("shop", 1), reporter) == 1
-    first.renew_ownership(0)
-    assert second.take_ownership("two", FOREVER) == 2
+    first.ownership.renew_ownership(0)
+    assert second.ownership.take_ownership("two", FOREVER) == 2
     for write in (
         lambda: first.register_ids(GROUP, ids("shop", 2), reporter),
         lambda: first.join_registry("north", reading()),
         lambda: first.leave_registry("north"),
         lambda: first.note_reached(GROUP, "north", 1),
-        lambda: first.renew_ownership(FOREVER),
+        lambda: first.ownership.renew_ownership(FOREVER),
     ):
         with pytest.raises(FencedError, match="taken over"):
             write()
-    first.release_ownership()
+    first.ownership.release_ownership()
     assert second.register_ids(GROUP, ids("shop", 2), reporter) == 2
     owner = direct.fetch_status().owner
     assert owner is not None
     assert (owner.holder, owner.epoch) == ("two", 2)
-    second.release_ownership()
+    second.ownership.release_ownership()
     assert direct.register_ids(GROUP, ids("shop", 3), reporter) == 3
 
 
@@ -89,8 +89,8 @@ def test_a_holder_that_died_is_not_waited_for(tmp_path: Path) -> None:
     assert not is_gone(dead.replace(" on ", " on another-"))
     assert not is_gone("somebody")
     store = open_store(str(tmp_path / "registry.db"))
-    store.take_ownership(dead, FOREVER, is_gone)
-    assert store.take_ownership(me, FOREVER, is_gone) == 2
+    store.ownership.take_ownership(dead, FOREVER, is_gone)
+    assert store.ownership.take_ownership(me, FOREVER, is_gone) == 2
     store.close()
 
 
@@ -309,7 +309,7 @@ def test_a_service_that_is_told_to_stop_keeps_nobody_waiting(
     assert (group["name"], group["unreported"], group["waiting"]) == (GROUP, [], {})
     # Its lease was given back, so that the next one need not wait.
     kept = open_store(store)
-    assert kept.take_ownership("next", 1) == 2
+    assert kept.ownership.take_ownership("next", 1) == 2
     kept.close()
 
 

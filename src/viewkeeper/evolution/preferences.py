@@ -18,13 +18,12 @@ whose hint is a line that can be pasted.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.view.definition import Relation
 
@@ -52,9 +51,7 @@ def list_choices(what: str, word: str, known: Iterable[str]) -> str:
     >>> list_choices("extents", "supreset", ("subset", "superset"))
     'extents: subset, superset; did you mean "superset"?'
     """
-    close = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.5)
-    nearest = f'; did you mean "{close[0]}"?' if close else ""
-    return f"{what}: {', '.join(known)}{nearest}"
+    return f"{what}: {', '.join(known)}{suggest_nearest(word, known)}"
 
 
 def read_texts(raw: object, where: str, example: str) -> tuple[str, ...]:

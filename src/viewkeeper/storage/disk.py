@@ -218,3 +218,14 @@ def _sync_path(path: Path, flags: int) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine, which may have left files behind, still runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -53,6 +53,9 @@ class ConnectionStage(Enum):
     CUT = "nothing any more"
 
 
+_READING = (ConnectionStage.READ, ConnectionStage.TRUSTED)
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """How many connections there may be, and how long each stage may take."""
@@ -122,7 +125,7 @@ class ConnectionGate:
     def begin_answer(self, connection: socket.socket) -> None:
         """Its answer is being sent."""
         with self._lock:
-            for stage in (ConnectionStage.READ, ConnectionStage.TRUSTED, ConnectionStage.WORK):
+            for stage in (*_READING, ConnectionStage.WORK):
                 self._move_stage(connection, stage, ConnectionStage.TAKEN)
 
     def drop_connection(self, connection: socket.socket) -> None:
@@ -153,16 +156,12 @@ class ConnectionGate:
                 _cut_off(visit)
 
     def _stage_seconds(self, stage: ConnectionStage) -> float:
-        if stage in (ConnectionStage.READ, ConnectionStage.TRUSTED):
+        if stage in _READING:
             return self.limits.reading_seconds
         return self.limits.answer_seconds if stage is ConnectionStage.TAKEN else float("inf")
 
     def _reading_visits(self) -> list[_Visit]:
-        return [
-            v
-            for v in self._visits.values()
-            if v.stage in (ConnectionStage.READ, ConnectionStage.TRUSTED)
-        ]
+        return [visit for visit in self._visits.values() if visit.stage in _READING]
 
     def _move_stage(
         self, connection: socket.socket, before: ConnectionStage, after: ConnectionStage

@@ -17,6 +17,7 @@ from viewkeeper.errors import RegistryAwayError, RegistryError
 from viewkeeper.order.service.http_server import ConnectionLimits, RegistryServer, ServiceAccess
 from viewkeeper.order.service.service_calls import ServiceCalls
 from viewkeeper.order.store.stored_registry import StoredRegistry
+from viewkeeper.storage import disk
 
 LEASE_SECONDS = 15.0
 OPEN = ServiceAccess()
@@ -32,14 +33,12 @@ class RegistryService:
         store: StoredRegistry,
         address: tuple[str, int],
         access: ServiceAccess = OPEN,
-        lease_seconds: float = LEASE_SECONDS,
         limits: ConnectionLimits = LIMITS,
     ) -> None:
         self._store = store
         self._calls = ServiceCalls(store)
         self._address = address
         self._access = access
-        self._lease_seconds = lease_seconds
         self._limits = limits
         self._server: RegistryServer | None = None
         self._thread: threading.Thread | None = None
@@ -67,7 +66,7 @@ class RegistryService:
                 hint="choose another address with --listen, or end what listens there",
             ) from error
         try:
-            self._store.take_ownership(this_process(), self._lease_seconds, is_gone)
+            self._store.ownership.take_ownership(this_process(), LEASE_SECONDS, is_gone)
         except BaseException:
             self._server.server_close()
             raise
@@ -94,9 +93,9 @@ class RegistryService:
 
     def serve_until(self, stop: threading.Event) -> None:
         """Keep the store ours until `stop` is set; a FencedError if somebody took it over."""
-        while not stop.wait(self._lease_seconds / 4):
+        while not stop.wait(LEASE_SECONDS / 4):
             try:
-                self._store.renew_ownership(self._lease_seconds)
+                self._store.ownership.renew_ownership(LEASE_SECONDS)
             except RegistryAwayError:
                 # The store may be back at the next turn; callers are told meanwhile.
                 continue
@@ -111,7 +110,7 @@ class RegistryService:
         self._server.gate.close()
         self._server.server_close()
         self._server = self._thread = None
-        self._store.release_ownership()
+        self._store.ownership.release_ownership()
 
 
 def this_process() -> str:
@@ -122,15 +121,8 @@ def this_process() -> str:
 def is_gone(holder: str) -> bool:
     """Whether a holder is known to have died: a process of this machine that does not exist."""
     process, _, machine = holder.removeprefix("process ").partition(" on ")
-    if machine != _machine_name() or not process.isdecimal():
-        return False
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    is_ours = machine == _machine_name() and process.isdecimal()
+    return is_ours and not disk.is_alive(int(process))
 
 
 def _machine_name() -> str:

@@ -39,7 +39,7 @@ class ServiceCalls:
         self._store = store
         self._news = threading.Condition()
         self._count = 0
-        self._grouping = store.grouping
+        self._grouping = store.groups.grouping
         self._ends = False
         self._known: dict[str, Callable[[CallArguments, ServiceCaller], object]] = {
             "join": self._answer_join,
@@ -61,7 +61,7 @@ class ServiceCalls:
             raise MalformedMessageError(f"there is no call {call[:40]!a}")
         identity = arguments.optional_text("identity")
         if identity is not None:
-            self._store.check_identity(arguments.require_text("group"), identity)
+            self._store.groups.check_identity(arguments.require_text("group"), identity)
         return self._known[call](arguments, caller)
 
     def end_waits(self) -> None:
@@ -111,7 +111,7 @@ class ServiceCalls:
     def _answer_claim(self, given: CallArguments, caller: ServiceCaller) -> object:
         seconds = given.require_seconds("seconds", wire_format.LEASE_SECONDS_MAX)
         group, source, member = map(given.require_text, ("group", "source", "member"))
-        self._store.check_secret(member, caller.secret)
+        self._store.groups.check_secret(member, caller.secret)
         reporter = self._store.claim_source(group, source, member, seconds)
         return None if reporter is None else asdict(reporter)
 
@@ -130,13 +130,13 @@ class ServiceCalls:
 
     def _verified_reporter(self, given: CallArguments, caller: ServiceCaller) -> Reporter:
         reporter = given.require_record("reporter", Reporter)
-        self._store.check_secret(reporter.member, caller.secret)
+        self._store.groups.check_secret(reporter.member, caller.secret)
         return reporter
 
     def _answer_reached(self, given: CallArguments, caller: ServiceCaller) -> object:
         group, member = map(given.require_text, ("group", "member"))
         n = given.require_integer("n")
-        self._store.check_secret(member, caller.secret)
+        self._store.groups.check_secret(member, caller.secret)
         self._store.note_reached(group, member, n)
         return None
 
@@ -146,7 +146,7 @@ class ServiceCalls:
         if not caller.is_administrator:
             if caller.secret is None:
                 self._check_administrator(caller)
-            self._store.check_secret(member, caller.secret)
+            self._store.groups.check_secret(member, caller.secret)
         self._store.leave_registry(member)
         self._announce_grouping()
         return None
@@ -176,7 +176,7 @@ class ServiceCalls:
 
     def _announce_grouping(self) -> None:
         """Members join every few seconds, mostly with what they said before: no news."""
-        now = self._store.grouping
+        now = self._store.groups.grouping
         if now is not self._grouping:
             self._grouping = now
             self._announce_news()

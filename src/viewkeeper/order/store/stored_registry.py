@@ -2,12 +2,13 @@
 
 A call is one short transaction of the part that knows about it: ownership
 (`StoreOwnership`), members and their groups (`stored_groups`), reporters and the order
-(`stored_order`). Which database has the tables is known by the database alone.
+(`stored_order`). Which database has the tables is known by the database alone. What only a service
+asks, it asks of `ownership` and `groups` themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_protocol import (
@@ -23,7 +24,6 @@ from viewkeeper.order.store.group_rows import (
     GroupRows,
     StoreDatabase,
     StoreOwnership,
-    is_never_gone,
 )
 from viewkeeper.order.store.stored_groups import StoredGroups
 from viewkeeper.order.store.stored_order import StoredOrder
@@ -36,35 +36,17 @@ class StoredRegistry:
 
     def __init__(self, database: StoreDatabase, windows: RetentionWindows = WINDOWS) -> None:
         self.database = database
-        self._ownership = StoreOwnership(database)
-        groups = GroupRows(database, self._ownership)
-        self._groups = StoredGroups(groups, windows)
+        self.ownership = StoreOwnership(database)
+        groups = GroupRows(database, self.ownership)
+        self.groups = StoredGroups(groups, windows)
         self._order = StoredOrder(groups)
 
     @property
     def name(self) -> str:
         return self.database.name
 
-    @property
-    def grouping(self) -> object:
-        """Another one after groups were computed again through this object."""
-        return self._groups.grouping
-
     def close(self) -> None:
         self.database.close()
-
-    # Ownership
-
-    def take_ownership(
-        self, holder: str, seconds: float, is_gone: Callable[[str], bool] = is_never_gone
-    ) -> int:
-        return self._ownership.take_ownership(holder, seconds, is_gone)
-
-    def renew_ownership(self, seconds: float) -> None:
-        self._ownership.renew_ownership(seconds)
-
-    def release_ownership(self) -> None:
-        self._ownership.release_ownership()
 
     # Members
 
@@ -75,25 +57,19 @@ class StoredRegistry:
         remembered: str | None = None,
         secret: str | None = None,
     ) -> Assignment:
-        return self._groups.join_registry(member, facts, remembered, secret)
+        return self.groups.join_registry(member, facts, remembered, secret)
 
     def leave_registry(self, member: str) -> None:
-        self._groups.leave_registry(member)
+        self.groups.leave_registry(member)
 
     def fetch_members(self, group: str) -> tuple[GroupMember, ...]:
-        return self._groups.fetch_members(group)
+        return self.groups.fetch_members(group)
 
     def note_reached(self, group: str, member: str, n: int) -> None:
-        self._groups.note_reached(group, member, n)
-
-    def check_secret(self, member: str, secret: str | None) -> None:
-        self._groups.check_secret(member, secret)
+        self.groups.note_reached(group, member, n)
 
     def forget_secret(self, member: str) -> None:
-        self._groups.forget_secret(member)
-
-    def check_identity(self, group: str, identity: str) -> None:
-        self._groups.check_identity(group, identity)
+        self.groups.forget_secret(member)
 
     # The order
 

@@ -188,18 +188,8 @@ def remove_stale(home: Path) -> None:
     """Remove the folders of processes that were killed; those of pieces an earlier version made."""
     for folder in (*home.glob(f"{_PREFIX}*"), *home.glob("pieces-*")):
         number = folder.name.partition("-")[2].partition("-")[0]
-        if number.isdigit() and not is_alive(int(number)):
+        if number.isdigit() and not disk.is_alive(int(number)):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _position_of(transaction: SpooledTransaction) -> int:

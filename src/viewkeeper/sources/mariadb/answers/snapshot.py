@@ -57,8 +57,9 @@ from viewkeeper.sources.mariadb.server_connection import (
     run_statement,
 )
 from viewkeeper.sources.mariadb.types import MariadbKind
-from viewkeeper.sources.stream.spool import Spool, is_alive
+from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.sources.tables.shape_changes import broken_query_error
+from viewkeeper.storage import disk
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -83,7 +84,7 @@ def _remove_stale_folders(below: str) -> None:
         with suppress(OSError):
             found = folder.lstat()
             is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-            if is_ours and number.isdigit() and not is_alive(int(number)):
+            if is_ours and number.isdigit() and not disk.is_alive(int(number)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
