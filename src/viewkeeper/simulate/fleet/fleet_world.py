@@ -16,6 +16,7 @@ import random
 from collections.abc import Mapping
 
 from viewkeeper.check.fleet.fleet_history import BaseHistory, BaseState, FleetHistory
+from viewkeeper.check.recomputation import sum_counts
 from viewkeeper.order.mediator import Mediator
 from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry, GroupOrder, RegistryLink
 from viewkeeper.simulate.fleet.fleet_scenario import COLUMNS, BaseUpdate, FleetScenario, Mistake
@@ -88,7 +89,7 @@ class FleetWorld:
         """The next update of the scenario."""
         update: BaseUpdate = self.scenario.updates[self.committed]
         log = self.bases[update.base]
-        changes = {table: _sum_rows(rows) for table, rows in update.changes.items()}
+        changes = {table: sum_counts(rows) for table, rows in update.changes.items()}
         log.commit_changes(log.position + 1, changes)
         self.committed += 1
         self.update_membership()
@@ -160,10 +161,3 @@ class FleetWorld:
         }
         shown = [w.member_history(began) for w in self.warehouses.values() if w.log is not None]
         return FleetHistory(tuple(bases), tuple(shown))
-
-
-def _sum_rows(rows: tuple[tuple[tuple[object, ...], int], ...]) -> dict[tuple[object, ...], int]:
-    total: dict[tuple[object, ...], int] = {}
-    for row, count in rows:
-        total[row] = total.get(row, 0) + count
-    return {row: count for row, count in total.items() if count}

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from viewkeeper.check.serial_schedules import is_within
 from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.simulate.schema_changes.reshaped_scenario import (
     GoneEffect,
@@ -151,7 +152,7 @@ def first_fault(judge: ReshapedJudge, states: Sequence[ReshapedState]) -> Reshap
         point = judge.point_of(state.claim)
         if judge.at(point, state.columns) != state.rows:
             return ReshapedFault(index, f"{state.label}: not the view at {dict(state.claim)}")
-        if index and not _is_within(judge.point_of(states[index - 1].claim), point):
+        if index and not is_within(judge.point_of(states[index - 1].claim), point):
             return ReshapedFault(index, f"{state.label}: goes back")
     last = states[-1]
     if judge.point_of(last.claim) != judge.final:
@@ -200,7 +201,3 @@ def _points_after(point: Point, end: Point) -> Iterator[Point]:
     for source, position in enumerate(point):
         if position < end[source]:
             yield (*point[:source], position + 1, *point[source + 1 :])
-
-
-def _is_within(point: Point, other: Point) -> bool:
-    return all(a <= b for a, b in zip(point, other, strict=True))
