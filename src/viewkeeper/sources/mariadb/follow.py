@@ -216,7 +216,7 @@ class HandleResolver:
     def resolve_all(
         self, tables: Tables, shapes: LoggedShapes, passed_over: Sequence[str] = ()
     ) -> tuple[list[FollowedHandle], LoggedShapes]:
-        """What handles are to stand for, and the shapes of now with those of new tables.
+        """What handles are to stand for, and the current shapes with those of new tables.
 
         `passed_over` are handles that stood for something whose fate is not known.
         """
