@@ -41,7 +41,7 @@ LEVELS = (
 ENGINE = f"{TOP}.engine"
 ENGINE_LEVELS = (
     ("project",),
-    ("operations", "view"),
+    ("operations", "query", "view"),
     ("loop",),
     ("maintainer", "upkeep"),
     ("evolution", "plan_runner"),

@@ -60,6 +60,7 @@ HEAVY = {
 }
 """What takes more than a few hundredths of a second to import."""
 ARROW = {"numpy", "pyarrow", "yaml"}
+QUERY = {*ARROW, "sqlglot", "deltalake", "rich"}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,7 @@ ARROW = {"numpy", "pyarrow", "yaml"}
         (["status"], 0, {*ARROW, "deltalake", "rich"}),
         (["explain", "order_lines"], 0, {*ARROW, "sqlglot", "rich"}),
         (["explain", "customer_totals"], 0, {*ARROW, "sqlglot", "rich"}),
+        (["query", "SELECT customer, sum(cents) FROM order_lines GROUP BY 1"], 0, QUERY),
         (["doctor"], 0, {*ARROW, "sqlglot", "rich"}),
         (["detach", "--yes"], 0, {*ARROW, "deltalake"}),
     ],

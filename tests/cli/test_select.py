@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.query_samples import FORBIDDEN, HARMLESS, VIEWS
-from viewkeeper.cli.commands.query_command import check_query
+from viewkeeper.engine.query.checked_query import check_query
 from viewkeeper.errors import DefinitionError
 
 

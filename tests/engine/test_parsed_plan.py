@@ -8,7 +8,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
 from tests.cli.query_samples import FORBIDDEN, HARMLESS
-from viewkeeper.cli.commands.query_command import check_query
+from viewkeeper.engine.query.checked_query import check_query
 from viewkeeper.engine.spark.parsed_plan import check_plan
 from viewkeeper.errors import DefinitionError
 

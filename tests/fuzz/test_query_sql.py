@@ -6,7 +6,7 @@ import re
 
 from tests.cli.query_samples import FORBIDDEN, HARMLESS, VIEWS
 from tests.fuzz.mutation import fuzz_text
-from viewkeeper.cli.commands.query_command import check_query
+from viewkeeper.engine.query.checked_query import check_query
 
 NEVER = re.compile(r"\b(reflect|input_file_name)\(|\btext\.`")
 

@@ -28,6 +28,7 @@ def defer_pandas() -> None:
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
-        pa.array([], pa.int64())
+        # One with a value: it is looked for again when the first value is converted.
+        pa.array([1])
     finally:
         sys.meta_path.remove(finder)

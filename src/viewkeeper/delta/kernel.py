@@ -233,6 +233,14 @@ def matching_pairs(
     return _row_numbers(found, "ours"), _row_numbers(found, "theirs")
 
 
+def most_rows_of_key(rows: pa.Table, key: Sequence[str]) -> int:
+    """The most rows that have one key; all rows where there is none."""
+    if not key or not rows.num_rows:
+        return rows.num_rows
+    counted = rows.select(list(dict.fromkeys(key))).group_by(list(dict.fromkeys(key)))
+    return int(pc.max(counted.aggregate([([], "count_all")])["count_all"]).as_py())
+
+
 def _row_numbers(found: pa.Table, name: str) -> Any:
     column = found[name]
     return column.chunk(0) if column.num_chunks else pa.array([], pa.int64())

@@ -5,7 +5,7 @@ when to stop; the `Maintainer` looks, plans, sweeps, commits and acknowledges. W
 lies below them, each part knowing only those before it:
 
     settings < spark, connections, report < views < capture < batch < load, algorithms, group
-             < evolution < maintainer, upkeep < loop < operations, view < project
+             < evolution < maintainer, upkeep < loop < operations, query, view < project
 
 `tests/test_layering.py` keeps that order.
 """

@@ -1,20 +1,16 @@
 """`viewkeeper query`: one SELECT over the views, all of them from one committed head.
 
-The SQL is Spark's. It is checked before anything is started; then each view that it names becomes
-a temporary view of the rows as of one head, and the answer is streamed.
-
-Spark SQL can also write, drop, load jars, run scripts, read files by path and call Java. So the
-statement is read first as every reader reads it (`viewkeeper.view.sql.syntax`), and everything in
-it must be on a list: the kinds of nodes of its tree, the functions by the names that the user
-wrote, the relations, each of which must be a view or a name that a WITH defines. What Spark makes
-of the text is held against a list once more (`viewkeeper.engine.spark.parsed_plan`).
+The SQL is Spark's. It is checked before anything is started (`viewkeeper.engine.query`). What the
+kernel evaluates with Spark's meaning is answered from the files at once; for the rest Spark is
+started, each view becomes a temporary view of the rows as of one head, and the answer is streamed.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,21 +19,14 @@ import click
 from viewkeeper.cli.format import WRITERS
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.terminal import print_note
-from viewkeeper.errors import DefinitionError, ExpressionError, suggest_nearest
+from viewkeeper.errors import DefinitionError, ExpressionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from viewkeeper.engine.project import Project
-from dataclasses import dataclass
-
-from sqlglot import Token, TokenType, exp
-
-from viewkeeper.errors import UnsupportedError
-from viewkeeper.view.sql import functions
-from viewkeeper.view.sql.plain_select import is_word
-from viewkeeper.view.sql.sql_text import SqlText, own_span_of
-from viewkeeper.view.sql.syntax import read_trees, tokenize_sql
+    from viewkeeper.engine.query.checked_query import CheckedQuery
+    from viewkeeper.engine.settings.project_file import Settings
 
 TABLE_ROWS = 100
 
@@ -46,6 +35,7 @@ Examples:
   viewkeeper query "SELECT customer, sum(cents) FROM order_lines GROUP BY customer"
   viewkeeper query "SELECT * FROM order_lines" --as-of 12
   viewkeeper query "SELECT * FROM order_lines" --format csv > lines.csv
+  viewkeeper query "SELECT * FROM order_lines" --explain
 
 \b
 Values are exact. In a table NULL is the word NULL. In CSV it is an empty field, and an empty text
@@ -71,22 +61,97 @@ Exit codes: 0 answered, 2 the query is refused or fails, or the ts is outside th
     metavar="N",
     help=f"At most so many rows.  [default: {TABLE_ROWS} in a table, else all]",
 )
+@click.option(
+    "--explain",
+    "wants_way",
+    is_flag=True,
+    help="Say whether Spark is needed, and why; run nothing.",
+)
 @click.pass_obj
-def query(invocation: Invocation, sql: str, as_of: int | None, form: str, limit: int | None) -> int:
+def query(
+    invocation: Invocation,
+    sql: str,
+    as_of: int | None,
+    form: str,
+    limit: int | None,
+    wants_way: bool,
+) -> int:
     """Run one SELECT over the views.
 
-    Anything but a SELECT over views of this project is refused.
+    Anything but a SELECT over views of this project is refused. What the kernel can evaluate with
+    Spark's meaning is answered at once; Spark is started for the rest.
     """
+    from viewkeeper.engine.query.checked_query import check_query
 
+    most = TABLE_ROWS if limit is None and form == "table" else limit
+    shape = AnswerShape(form, most, told_limit=limit is None)
+    if not wants_way and _answer_at_once(invocation, sql, as_of, shape):
+        return 0
     with invocation.open_project() as project:
         asked = check_query(sql, tuple(project.catalogue))
         for name in asked.views:
             # A view that is not loaded yet is refused before Spark is started.
             _ = project.view(name).head
-        with _answer_frame(project, asked, as_of) as frame:
-            most = TABLE_ROWS if limit is None and form == "table" else limit
-            _write_rows(frame, form, most, told_limit=limit is None)
+        if wants_way:
+            _explain_way(project, asked)
+        elif not _answer_from_store(project.settings, asked, as_of, shape):
+            with _answer_frame(project, asked, as_of) as frame:
+                _write_frame(frame, shape)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerShape:
+    """How an answer is written, up to how many rows, and whether to say that there are more."""
+
+    form: str
+    limit: int | None
+    told_limit: bool
+
+
+def _answer_at_once(
+    invocation: Invocation, sql: str, as_of: int | None, shape: AnswerShape
+) -> bool:
+    """Answer a query over views that are as they were loaded; whether it was.
+
+    The project is not opened: reading the SQL of all its views takes longer than the answer. What
+    is wrong is left to the general way, which says it in full.
+    """
+    from viewkeeper.engine.query.checked_query import check_query
+    from viewkeeper.engine.query.stored_query import unedited_views
+    from viewkeeper.warehouse.metadata.head import read_head
+
+    settings = invocation.read_settings()
+    names = unedited_views(settings.folder / "views", read_head(settings.warehouse))
+    try:
+        asked = check_query(sql, names)
+    except DefinitionError:
+        return False
+    return _answer_from_store(settings, asked, as_of, shape)
+
+
+def _answer_from_store(
+    settings: Settings, asked: CheckedQuery, as_of: int | None, shape: AnswerShape
+) -> bool:
+    """Answer without Spark, if that can be done; whether it was."""
+    from viewkeeper.engine.query.arrow_answer import shown_rows
+    from viewkeeper.engine.query.select_clauses import SparkNeeded
+    from viewkeeper.engine.query.stored_query import answer_from_store
+
+    try:
+        answer = answer_from_store(asked, settings.warehouse, as_of)
+        rows = shown_rows(answer if shape.limit is None else answer.slice(0, shape.limit + 1))
+    except SparkNeeded:
+        return False
+    _write_rows(answer.column_names, iter(rows), shape)
+    return True
+
+
+def _explain_way(project: Project, asked: CheckedQuery) -> None:
+    from viewkeeper.engine.query.stored_query import choose_way
+
+    way = choose_way(asked, project.newest_head())
+    click.echo(f"{'without Spark' if way.plan else 'on Spark'}: {way.reason}")
 
 
 @contextmanager
@@ -126,18 +191,25 @@ def _spark_reason(error: Exception) -> str:
     return text.split("\n\nJVM stacktrace")[0].split("SQLSTATE")[0].strip().rstrip(";")
 
 
-def _write_rows(frame: DataFrame, form: str, limit: int | None, told_limit: bool) -> None:
-    names = frame.columns
-    if form == "json" and len(set(names)) < len(names):
+def _write_frame(frame: DataFrame, shape: AnswerShape) -> None:
+    shown = frame if shape.limit is None else frame.limit(shape.limit + 1)
+    rows = (tuple(row) for row in _zoned_as_text(shown).toLocalIterator())
+    _write_rows(frame.columns, rows, shape)
+
+
+def _write_rows(
+    names: Sequence[str], rows: Iterator[tuple[object, ...]], shape: AnswerShape
+) -> None:
+    if shape.form == "json" and len(set(names)) < len(names):
         raise DefinitionError(
             "two columns of the answer have one name", hint="give them aliases, or use csv"
         )
-    shown = frame if limit is None else frame.limit(limit + 1)
-    rows = (tuple(row) for row in _zoned_as_text(shown).toLocalIterator())
-    kept = rows if limit is None else islice(rows, limit)
-    WRITERS[form](sys.stdout, names, kept)
-    if limit is not None and told_limit and next(rows, None) is not None:
-        print_note(f"only the first {limit} rows; --limit N shows more, --format csv or json all")
+    kept = rows if shape.limit is None else islice(rows, shape.limit)
+    WRITERS[shape.form](sys.stdout, names, kept)
+    if shape.limit is not None and shape.told_limit and next(rows, None) is not None:
+        print_note(
+            f"only the first {shape.limit} rows; --limit N shows more, --format csv or json all"
+        )
 
 
 def _zoned_as_text(frame: DataFrame) -> DataFrame:
@@ -153,110 +225,3 @@ def _zoned_as_text(frame: DataFrame) -> DataFrame:
         for name, is_zoned in zip(names, zoned, strict=True)
     ]
     return frame.toDF(*names).selectExpr(*texts)
-
-
-HINT = 'for example "SELECT * FROM name WHERE ..."'
-
-NODES: tuple[type[exp.Expr], ...] = (
-    # Queries and their clauses.
-    *(exp.Select, exp.SetOperation, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join),
-    *(exp.Where, exp.Group, exp.GroupingSets, exp.Rollup, exp.Cube, exp.Having, exp.Qualify),
-    *(exp.Order, exp.Ordered, exp.Sort, exp.Cluster, exp.Distribute, exp.Limit, exp.Offset),
-    *(exp.Table, exp.TableAlias, exp.TableSample, exp.Pivot, exp.Lateral, exp.Values),
-    *(exp.Window, exp.WindowSpec, exp.Distinct, exp.Star, exp.Alias, exp.Aliases),
-    *(exp.PivotAlias, exp.PivotAny, exp.UnpivotColumns),
-    # Values.
-    *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString),
-    *(exp.RawString, exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Interval, exp.Var),
-    *(exp.Tuple, exp.Lambda, exp.Kwarg, exp.PropertyEQ, exp.Slice, exp.Bracket, exp.Dot),
-    *(exp.IntervalSpan, exp.IntervalOp),
-    # Operators; functions are judged by their names.
-    *(exp.Binary, exp.Unary, exp.Between, exp.In, exp.Any, exp.All, exp.Exists, exp.Filter),
-    *(exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls, exp.AtTimeZone, exp.FromTimeZone),
-    *(exp.If, exp.Collate, exp.Func),
-)
-TABLE_CLAUSES = {"this", "alias", "joins", "laterals", "pivots", "sample"}
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedQuery:
-    """A query that may be run: its text as Spark gets it, and what it reads."""
-
-    text: str
-    views: tuple[str, ...]
-    defined: frozenset[str]
-    """What its WITH clauses define, in lower case."""
-
-
-def check_query(text: str, views: tuple[str, ...]) -> CheckedQuery:
-    """The query, checked; DefinitionError if it is anything but a query over views."""
-    sql, tokens, tree = _read_query(text)
-    for node in tree.walk():
-        if not isinstance(node, NODES):
-            raise sql.unsupported_at(f"{node.key.upper()} in a query", 0, HINT)
-    for token, name in _function_calls(tokens, tree):
-        if name in functions.REFUSED:
-            raise sql.unsupported_at(f"the function {name}()", token.start, functions.REFUSED[name])
-        if name not in functions.IN_QUERY:
-            raise sql.unsupported_at(
-                f"the function {name}()", token.start, "only Spark's own are run"
-            )
-    defined = frozenset(cte.alias.lower() for cte in tree.find_all(exp.CTE))
-    known = {name.lower(): name for name in views}
-    used: dict[str, None] = {}
-    for table in tree.find_all(exp.Table):
-        plain = isinstance(table.this, exp.Identifier) and not table.args.get("db")
-        clauses = {key for key, value in table.args.items() if value}
-        name = table.name.lower()
-        if not plain or not clauses <= TABLE_CLAUSES or not (name in known or name in defined):
-            raise _unknown_relation(table, views)
-        if name in known:
-            used[known[name]] = None
-    last = [token for token in tokens if token.token_type is not TokenType.SEMICOLON][-1]
-    return CheckedQuery(sql.text[: last.end + 1], tuple(used), defined)
-
-
-def _read_query(text: str) -> tuple[SqlText, list[Token], exp.Query]:
-    try:
-        read = tokenize_sql(SqlText(text, verdict="cannot be run here"))
-        trees = read_trees(read, read.sql, read.tokens) if read.tokens else []
-    except UnsupportedError:
-        raise
-    except DefinitionError as error:
-        raise DefinitionError(
-            "the query cannot be parsed", detail=error.message, hint=error.hint or HINT
-        ) from None
-    found = [tree for tree in trees if tree is not None]
-    if len(found) != 1:
-        raise DefinitionError(f"{len(found)} statements, not one", hint=HINT)
-    tree = found[0]
-    if not isinstance(tree, exp.Query) or tree.find(exp.Into, exp.DML):
-        raise DefinitionError("only SELECT, or WITH ... SELECT, can be run here", hint=HINT)
-    return read.sql, read.tokens, tree
-
-
-def _function_calls(tokens: list[Token], tree: exp.Query) -> Iterator[tuple[Token, str]]:
-    """Every word before a bracket that can be the name of a function, as the user wrote it."""
-    aliases = [alias.this for alias in tree.find_all(exp.TableAlias) if alias.args.get("columns")]
-    named = {span.start for alias in aliases if alias and (span := own_span_of(alias)) is not None}
-    padded = [None, *tokens]
-    for before, token, bracket in zip(padded, tokens, tokens[1:], strict=False):
-        quoted = token.token_type is TokenType.IDENTIFIER
-        if bracket.token_type is not TokenType.L_PAREN or not (quoted or is_word(token)):
-            continue
-        # sqlglot makes one token of words that belong together.
-        name = token.text.lower().split()[-1] if token.text.strip() else ""
-        if before is not None and before.token_type is TokenType.DOT:
-            yield token, f"{name} of a schema"
-        elif name in functions.REFUSED:
-            yield token, name
-        elif token.start not in named and (quoted or name not in functions.QUERY_KEYWORDS):
-            yield token, token.text.lower() if quoted else name
-
-
-def _unknown_relation(table: exp.Table, views: tuple[str, ...]) -> DefinitionError:
-    text = table.sql(dialect="spark").partition(" AS ")[0]
-    return DefinitionError(
-        f"{text} is not a view of this project",
-        hint=f"views: {', '.join(views)}{suggest_nearest(table.name, views)}",
-    )

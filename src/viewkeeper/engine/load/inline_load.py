@@ -22,8 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import LAST_TS
-from viewkeeper.delta.arrow_compute import pc
-from viewkeeper.delta.kernel import Kernel
+from viewkeeper.delta.kernel import Kernel, most_rows_of_key
 from viewkeeper.engine.batch.generated_rows import split_rows
 from viewkeeper.engine.batch.own_relations import (
     changes_of_rows,
@@ -235,20 +234,12 @@ def _bound_from(plan: SweepPlan, tables: Mapping[int, pa.Table], first: int) -> 
         edges.remove(edge)
         if edge.parent in reached:
             reached.add(edge.child)
-            found = _most_found(tables[edge.child], [key.want.name for key in edge.on])
+            found = most_rows_of_key(tables[edge.child], [key.want.name for key in edge.on])
             kind = None if edge.match is None else edge.match.join.kind
             bound *= found if kind is None else max(found, 1) if kind == "left" else 1
         elif edge.match is not None:
             return None
         else:
             reached.add(edge.parent)
-            bound *= _most_found(tables[edge.parent], [key.have.name for key in edge.on])
+            bound *= most_rows_of_key(tables[edge.parent], [key.have.name for key in edge.on])
     return bound
-
-
-def _most_found(rows: pa.Table, key: Sequence[str]) -> int:
-    """The most rows that have one key; all rows where there is none."""
-    if not key or not rows.num_rows:
-        return rows.num_rows
-    counted = rows.select(list(dict.fromkeys(key))).group_by(list(dict.fromkeys(key)))
-    return int(pc.max(counted.aggregate([([], "count_all")])["count_all"]).as_py())

@@ -55,7 +55,7 @@ def bind_view(parsed: ParsedView, schema: Schema) -> ViewDefinition:
             hint="a report is compiled by Spark, in a project",
         )
     seen = scopes_of(parsed.plain, parsed.parts.tables, schema)
-    conjuncts = [*_bind_conjuncts(parsed, seen), *(_bind_using(pair) for pair in seen.using)]
+    conjuncts = [*_bind_conjuncts(parsed, seen), *(bind_using(pair) for pair in seen.using)]
     equalities = tuple(found for found in conjuncts if isinstance(found, Equality))
     predicates = tuple(found for found in conjuncts if not isinstance(found, Equality))
     outputs = tuple(
@@ -76,7 +76,7 @@ def bind_view(parsed: ParsedView, schema: Schema) -> ViewDefinition:
 
 
 def _bind_conjuncts(parsed: ParsedView, seen: Scopes) -> list[Equality | Expression]:
-    return [_bind_conjunct(scope, piece) for scope, piece in _scoped_conditions(parsed, seen)]
+    return [bind_conjunct(scope, piece) for scope, piece in _scoped_conditions(parsed, seen)]
 
 
 def _scoped_conditions(parsed: ParsedView, seen: Scopes) -> list[tuple[Scope, SqlPiece]]:
@@ -85,8 +85,9 @@ def _scoped_conditions(parsed: ParsedView, seen: Scopes) -> list[tuple[Scope, Sq
     return [*joins, *((seen.whole, piece) for piece in parsed.parts.where)]
 
 
-def _bind_conjunct(scope: Scope, piece: SqlPiece) -> Equality | Expression:
-    expression = translate_piece(scope.sql, piece, _resolve_references(scope, piece.node))
+def bind_conjunct(scope: Scope, piece: SqlPiece) -> Equality | Expression:
+    """One conjunct of a condition, its names resolved."""
+    expression = translate_piece(scope.sql, piece, resolve_references(scope, piece.node))
     if isinstance(expression, Literal) and expression.value is None:
         return Literal(None, pa.bool_())
     if (equality := _equality_of(expression)) is not None:
@@ -106,7 +107,8 @@ def _equality_of(expression: Expression) -> Equality | None:
     return None
 
 
-def _bind_using(pair: tuple[Column, Column]) -> Equality | Expression:
+def bind_using(pair: tuple[Column, Column]) -> Equality | Expression:
+    """That two columns which USING names are equal."""
     both = unify_types(*pair)
     if both is None:
         left, right = (quote_name(column.label) for column in pair)
@@ -115,7 +117,7 @@ def _bind_using(pair: tuple[Column, Column]) -> Equality | Expression:
     return _equality_of(compare) or compare
 
 
-def _resolve_references(scope: Scope, node: exp.Expr) -> dict[int, ResolvedColumn]:
+def resolve_references(scope: Scope, node: exp.Expr) -> dict[int, ResolvedColumn]:
     """Every column that an expression names, by where it is named."""
     found: dict[int, ResolvedColumn] = {}
     for column in node.find_all(exp.Column):
@@ -127,9 +129,9 @@ def _resolve_references(scope: Scope, node: exp.Expr) -> dict[int, ResolvedColum
 
 def _bind_outputs(scope: Scope, item: SelectItem) -> list[Output]:
     node = item.piece.node
-    if (expanded := _expand_star(scope, node)) is not None:
+    if (expanded := expand_star(scope, node)) is not None:
         return [Output(column.name, column) for column in expanded]
-    expression = translate_piece(scope.sql, item.piece, _resolve_references(scope, node))
+    expression = translate_piece(scope.sql, item.piece, resolve_references(scope, node))
     if isinstance(expression, Literal) and expression.type == pa.null():
         hint = "give it one, like CAST(NULL AS STRING)"
         raise scope.sql.error_at("a NULL without a type", item.span.start, hint=hint)
@@ -143,7 +145,7 @@ def _bind_outputs(scope: Scope, item: SelectItem) -> list[Output]:
     return [Output(name, expression)]
 
 
-def _expand_star(scope: Scope, node: exp.Expr) -> tuple[Column, ...] | None:
+def expand_star(scope: Scope, node: exp.Expr) -> tuple[Column, ...] | None:
     """The columns that a star stands for; None if it is no star."""
     if isinstance(node, exp.Star):
         return scope.visible
@@ -159,7 +161,7 @@ def _check_outputs(
 ) -> tuple[Output, ...]:
     """The outputs, if each has a name of its own that Viewkeeper does not use itself."""
     seen: set[str] = set()
-    origins = [item for item in items for _ in _expand_star(scope, item.piece.node) or (None,)]
+    origins = [item for item in items for _ in expand_star(scope, item.piece.node) or (None,)]
     for item, output in zip(origins, outputs, strict=True):
         name = output.name.lower()
         if name.startswith((*RESERVED, PREFIX)):
@@ -203,7 +205,7 @@ def _rewrite_query(parsed: ParsedView, seen: Scopes) -> str:
     for index, table in enumerate(parsed.parts.tables):
         changes.append((table.span, _place_text(parsed, table, index)))
     for item in parsed.parts.items:
-        if (columns := _expand_star(seen.whole, item.piece.node)) is not None:
+        if (columns := expand_star(seen.whole, item.piece.node)) is not None:
             changes.append((item.span, ", ".join(_full_name(seen.whole, c) for c in columns)))
         else:
             changes += _shorten_qualifiers(seen.whole, item.piece.node)

@@ -23,6 +23,13 @@ FOREIGN = (exp.Window, exp.Query, exp.Lambda, exp.Placeholder, exp.Parameter, ex
 
 def is_plain_select(tokens: list[Token], tree: exp.Expr) -> bool:
     """Whether a query is nothing but a list, tables, inner joins and conditions."""
+    return has_plain_shape(tokens, tree) and all(
+        refusal is None for _, _, refusal in judge_calls(tokens)
+    )
+
+
+def has_plain_shape(tokens: list[Token], tree: exp.Expr) -> bool:
+    """Whether a query is a plain SELECT, whatever functions it calls."""
     if not isinstance(tree, exp.Select) or tokens[0].token_type is not TokenType.SELECT:
         return False
     select_all = len(tokens) > 1 and tokens[1].token_type is TokenType.ALL
@@ -36,7 +43,6 @@ def is_plain_select(tokens: list[Token], tree: exp.Expr) -> bool:
         and all(_is_whole_star(star) for star in tree.find_all(exp.Star))
         # Outside of a call sqlglot reads an arrow as something else than Spark does.
         and not any(token.token_type is TokenType.ARROW for token in tokens)
-        and all(refusal is None for _, _, refusal in judge_calls(tokens))
     )
 
 

@@ -1,0 +1,1 @@
+"""Queries over views, answered without Spark and by Spark."""
