@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +28,13 @@ def schema_text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
+@lru_cache(maxsize=4096)
 def schema_of(text: str) -> pa.Schema:
-    """The inverse of `schema_text`; a ValueError if the text is not of a schema."""
+    """The inverse of `schema_text`; a ValueError if the text is not of a schema.
+
+    The head names the schemas of every view, and is read again after each commit: what was read
+    once is not decoded again.
+    """
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
     except (OSError, TypeError, pa.ArrowException) as error:
