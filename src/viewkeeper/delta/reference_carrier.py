@@ -66,6 +66,8 @@ class Reference:
 
     def lift_table(self, table: pa.Table) -> ReferenceDelta:
         columns = tuple(name for name in table.column_names if name != COUNT)
+        if not table.num_rows:
+            return ReferenceDelta(columns, {})
         rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
         counts: list[Any] = [1] * len(table)
         if COUNT in table.column_names:

@@ -200,6 +200,8 @@ def _net_changes(algebra: Algebra[D], changes: pa.Table, place: int, columns: Se
 
 def _split_by_cut(changes: pa.Table, answer: Answer) -> tuple[pa.Table, pa.Table]:
     """The changes that the answer contains, its tail among them, and those that it lacks."""
+    if not changes.num_rows and not answer.tail.num_rows:
+        return changes, changes
     inside = answer.cut.inclusion_mask(changes[POSITION])
     known = pc.less_equal(changes[POSITION], pa.scalar(answer.after, pa.int64()))
     after = pa.array(np.full(answer.tail.num_rows, LAST_TS))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from viewkeeper.maintain.algorithm_protocol import AskAction, Term
 from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, run_sweep, view_change
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup
+from viewkeeper.view.definition import Field
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
@@ -29,10 +31,14 @@ class NoKnownChanges:
         self._plan = plan
 
     def matching_changes(self, lookup: Lookup) -> pa.Table:
-        fields = self._plan.view.places[lookup.place].fields
-        columns = [(field.name, field.type) for field in fields]
-        extra = [(name, pa.int64()) for name in (COUNT, POSITION, TS)]
-        return pa.schema([*columns, *extra]).empty_table()
+        return _no_changes(self._plan.view.places[lookup.place].fields)
+
+
+@lru_cache(maxsize=1024)
+def _no_changes(fields: tuple[Field, ...]) -> pa.Table:
+    columns = [(field.name, field.type) for field in fields]
+    extra = [(name, pa.int64()) for name in (COUNT, POSITION, TS)]
+    return pa.schema([*columns, *extra]).empty_table()
 
 
 def source_evaluate(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -150,6 +151,13 @@ def _meets_condition(values: Any, condition: LocalCondition) -> Any:
 
 
 def _arrow_table(rows: Iterable[Row], fields: Sequence[Field]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
+    columns = list(zip(*rows, strict=True))
+    if not columns:
+        return _empty_table(tuple(fields))
     arrays = [pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)]
     return pa.table(arrays, names=[field.name for field in fields])
+
+
+@lru_cache(maxsize=1024)
+def _empty_table(fields: tuple[Field, ...]) -> pa.Table:
+    return pa.schema([(field.name, field.type) for field in fields]).empty_table()
