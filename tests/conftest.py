@@ -97,9 +97,11 @@ SPARK = SparkSettings(
     master="local[2,3]",
     config={
         # The second compiler optimises code for hours of running, and several collectors share the
-        # work of one: in a run of minutes both cost more than they save.
+        # work of one: in a run of minutes both cost more than they save. A heap, and a space for
+        # classes, that grow from small begin with ten collections of everything.
         "spark.driver.extraJavaOptions": (
-            "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+            "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            "-Xms1g -Xmn512m -XX:MetaspaceSize=512m"
         ),
         # Workers import the test modules whose functions they are sent.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

@@ -10,12 +10,14 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.engine.compile import statements, tpch_statements
 from tests.engine.compile.random_tables import arrow_table, random_rows, random_tpch
+from tests.sql.spark_judge import CHEAP
 from viewkeeper.engine.compile.query_compiler import QueryCompiler
 from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.engine.spark.completed_order import complete_frame
@@ -54,16 +56,21 @@ def business(spark: SparkSession) -> SparkSession:
 
 
 def interpreted_session(spark: SparkSession) -> SparkSession:
-    """A session that compiles no Java code: it would take longer than the few rows."""
+    """A session that compiles no Java code and has every table in one partition: code and shuffles
+    would take longer than the few rows."""
     session = child_session(spark)
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    session.conf.set("spark.sql.shuffle.partitions", "1")
+    for key, value in {**CHEAP, "spark.sql.leafNodeDefaultParallelism": "1"}.items():
+        session.conf.set(key, value)
     return session
 
 
-def bag_of(frame: DataFrame) -> Counter[str]:
-    return Counter(repr(tuple(map(rounded, row))) for row in frame.collect())
+def bags_of(frames: Sequence[DataFrame]) -> list[Counter[str]]:
+    """The rows of frames with the same columns, found by one job."""
+    numbered = [frame.selectExpr(f"{at} AS _at", "*") for at, frame in enumerate(frames)]
+    found: list[Counter[str]] = [Counter() for _ in frames]
+    for at, *row in reduce(DataFrame.unionAll, numbered).collect():
+        found[at][repr(tuple(map(rounded, row)))] += 1
+    return found
 
 
 def rounded(value: object) -> object:
@@ -84,7 +91,8 @@ def differences(session: SparkSession, text: str, made: str) -> Iterator[str]:
     want, got = complete_frame(session.sql(text)), session.sql(made)
     if want.columns != got.columns or want.dtypes != got.dtypes:
         yield f"columns {want.dtypes}, not {got.dtypes}"
-    rows, others = bag_of(want), bag_of(got)
+        return
+    rows, others = bags_of([want, got])
     if rows != others:
         yield f"lacks {rows - others}, has besides {others - rows}: {made}"
 
