@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.faults import tally
+from tests.faults.project_clock import following_file
 from tests.faults.shop import make_project
 
 
@@ -24,9 +25,19 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pat
 
 @pytest.fixture(scope="session")
 def reporting(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
-    """The same with reports of three levels on the join."""
+    """The same with reports: three levels on the join, windows, scalars, the time."""
     folder = make_project(tmp_path_factory.mktemp("reporting") / "shop", reports=True)
-    with viewkeeper.open(folder, spark=spark) as project:
+    with following_file(folder), viewkeeper.open(folder, spark=spark) as project:
+        report = project.refresh()
+    assert not report.waiting, report.waiting
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recomputing(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The same with one more that is computed again, for which maintainers need Spark."""
+    folder = make_project(tmp_path_factory.mktemp("again") / "shop", reports=True, again=True)
+    with following_file(folder), viewkeeper.open(folder, spark=spark) as project:
         report = project.refresh()
     assert not report.waiting, report.waiting
     return folder

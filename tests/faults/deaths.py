@@ -78,6 +78,10 @@ REPORT_STEPS = {
     "index opened": "viewkeeper.stages.key_index:_read_base@{}",
     "index applied": f"{ENGINE}.batch.state_indexes:StateIndexes.note_rows@{{}}",
     "index's own": "viewkeeper.stages.key_index:KeyIndex.apply_rows@{}",
+    "keys recomputed": f"{ENGINE}.batch.staged_run:advance_recompute@{{}}",
+    "values compared": f"{ENGINE}.batch.staged_run:compare_side@{{}}",
+    "rows exploded": f"{ENGINE}.batch.batch_runner:split_rows@{{}}",
+    "tick": "viewkeeper.sources.clock.source:ClockSource.read_changes@{}",
 }
 """Every step that reports add."""
 

@@ -4,11 +4,13 @@ The journal is replayed in plain SQLite, transaction by transaction. The ledger 
 transactions of each database a state contains; that state must be the join as SQLite computes it
 after just these transactions, and so must every report be that the project has, made from the same
 text by views of SQLite. Every state that is still kept is judged, not only the newest, and
-nothing of Viewkeeper is used but its reader of files.
+nothing of Viewkeeper is used but its reader of files. A view that is computed again shows fewer
+states: those that it shows are judged.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import sqlite3
 from bisect import bisect_right
@@ -20,17 +22,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.faults.project_clock import day_position
 from tests.faults.shop import (
+    AGAIN,
     JOIN_HERE,
     JOURNAL,
     LEDGERS,
     REPORTS,
     TABLES,
     first_rows,
+    read_day,
     reports_here,
     run_all,
 )
 from viewkeeper.engine.batch.change_archive import archive_files, read_index
+from viewkeeper.sources.clock.ticks import moment_of
+from viewkeeper.view.definition import CLOCK
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lake.verified_files import PATTERN
 from viewkeeper.warehouse.metadata import plan_files
@@ -38,8 +45,8 @@ from viewkeeper.warehouse.metadata.head import Head, read_head
 from viewkeeper.warehouse.recovery import removed_files
 from viewkeeper.warehouse.rows import view_state
 
-RELATIONS = {"crm": 2, "shop": 3, "cat": 2}
-"""How many tables of each database the views read, once all of them are loaded."""
+RELATIONS = {"crm": 2, "shop": 3, "cat": 2, CLOCK: 1}
+"""How many tables of each source the views read, once all of them are loaded."""
 
 Row = tuple[Any, ...]
 Rows = Counter[Row]
@@ -53,7 +60,7 @@ class Judge:
         self._root = project / "warehouse"
         self._last = read_head(self._root)
         files = {file.stem for file in (project / "views").glob("*.sql")}
-        self.views = {"lines"} | (REPORTS.keys() & files)
+        self.views = {"lines"} | ({*REPORTS, AGAIN} & files)
         """The views that are compared with the journal, besides the ledgers."""
 
     def check(self) -> Head:
@@ -80,6 +87,9 @@ class Judge:
             shown = len(self._ledger(head, view))
             assert (shown, shown or None) == written, f"{view}: {shown} shown, {written} written"
         assert len({view.ts for view in head.views.values()}) == 1, "a view stayed behind"
+        if "recent" in self.views:
+            now = day_position(read_day(self._project))
+            assert head.views["recent"].positions[CLOCK] == now, "the time stayed behind"
         self.check_no_orphans(head)
 
     def _ledger(self, head: Head, view: str) -> list[int]:
@@ -96,9 +106,11 @@ class Judge:
         return stamps
 
     def _check_views(self, head: Head, ledgers: dict[str, list[int]]) -> None:
-        oldest = max(max(each.horizon, each.exact_ts) for each in head.views.values())
-        newest = min(each.ts for each in head.views.values())
-        stamps = {ts for each in ledgers.values() for ts in each} | {oldest, newest}
+        exact = [each for name, each in head.views.items() if name != AGAIN]
+        oldest = max(max(each.horizon, each.exact_ts) for each in exact)
+        newest = min(each.ts for each in exact)
+        days = self._days(head)
+        stamps = {ts for each in ledgers.values() for ts in each} | {oldest, newest, *days}
         shown = {
             name: States(view_state.read_view_changes(self._root, head.views[name], 0))
             for name in sorted(self.views)
@@ -106,11 +118,25 @@ class Judge:
         replay = Replay(self._project)
         for ts in sorted(ts for ts in stamps if oldest <= ts <= newest):
             passed = {LEDGERS[name]: bisect_right(each, ts) for name, each in ledgers.items()}
-            replay.bring_forward(passed)
+            replay.bring_forward(passed, days[max(each for each in days if each <= ts)])
             for name, states in shown.items():
+                if name == AGAIN and ts not in states.stamps:
+                    continue
                 found, expected = states(ts), replay.rows_of(name)
                 assert found == expected, f"{name} {_difference(ts, found, expected)}"
         replay.close()
+
+    def _days(self, head: Head) -> dict[int, datetime.date]:
+        """The day from each ts on, as far as the ledger tells; under 0 the first of them."""
+        entries = [
+            each
+            for each in plan_files.load_ledger(self._root).entries
+            if each.source == CLOCK and each.ts <= max(view.ts for view in head.views.values())
+        ]
+        last = [view.positions[CLOCK] for view in head.views.values() if CLOCK in view.positions]
+        first = entries[0].after if entries else max(last, default=0)
+        positions = {0: first, **{each.ts: each.until for each in entries}}
+        return {ts: moment_of(position).date() for ts, position in positions.items()}
 
     def _check_history(self) -> None:
         """Of every transaction in the window that `history:` promises, all changes are kept."""
@@ -159,11 +185,14 @@ class Replay:
             for statement in TABLES[name]:
                 self._connection.execute(statement)
             run_all(self._connection, first_rows(name))
+        self._connection.execute("CREATE TABLE today (day TEXT)")
         for name, text in {"lines": JOIN_HERE, **reports_here()}.items():
             self._connection.execute(f"CREATE VIEW {name} AS {text}")
 
-    def bring_forward(self, numbers: dict[str, int]) -> None:
-        """Apply so many transactions of each database."""
+    def bring_forward(self, numbers: dict[str, int], day: datetime.date) -> None:
+        """Apply so many transactions of each database; it is this day then."""
+        self._connection.execute("DELETE FROM today")
+        self._connection.execute("INSERT INTO today VALUES (?)", (day.isoformat(),))
         for name, number in numbers.items():
             while self._done[name] < number:
                 run_all(self._connection, next(self._todo[name]))
@@ -182,6 +211,8 @@ class States:
 
     def __init__(self, changes: pa.Table) -> None:
         self._columns = [name for name in changes.column_names if name not in ("_ts", "_count")]
+        self.stamps = {*changes["_ts"].to_pylist()}
+        """The ts at which something changed."""
         self._changes = iter(sorted(changes.to_pylist(), key=lambda row: int(row["_ts"])))
         self._next = next(self._changes, None)
         self._rows: Rows = Counter()

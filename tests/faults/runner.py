@@ -18,9 +18,11 @@ import signal
 import sys
 import threading
 from functools import partial
+from pathlib import Path
 
 import viewkeeper
 from tests.faults.deaths import arm
+from tests.faults.project_clock import follow_file
 from viewkeeper.engine import maintainer, upkeep
 from viewkeeper.engine.batch import part_sweep
 from viewkeeper.engine.loop import SummingObserver, run_until
@@ -51,6 +53,7 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     stop = stopping()
     hurry()
+    follow_file(Path(options.project))
     for step in options.steps:
         arm(step)
     try:

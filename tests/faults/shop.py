@@ -7,12 +7,18 @@ exactly which transactions every other view must contain as of that ts.
 
 The join shows no key, so its rows repeat and have counts. Where they are wanted, reports of three
 levels stand on it: aggregates of the join, and a left join of these; one of them has a fold of its
-own inside. Ids come from small ranges, so inserts
-replace, updates hit and deletes find. Nothing of Viewkeeper is used here, nor by the writers.
+own inside. Beside them stand a window, a deduplication, a correlated and an uncorrelated scalar,
+exploded texts and the orders of the last days. The days are those of a clock of the project's own,
+a file, which writers move: what happens at midnight happens all the time here.
+
+Ids come from small ranges, so inserts replace, updates hit and deletes find. Nothing of Viewkeeper
+is used here, nor by the writers.
 """
 
 from __future__ import annotations
 
+import datetime
+import os
 import random
 import shutil
 import sqlite3
@@ -27,7 +33,7 @@ Statement = tuple[str, tuple[object, ...]]
 TABLES: Mapping[str, tuple[str, ...]] = {
     "crm": ("CREATE TABLE customer (id INTEGER PRIMARY KEY, city TEXT)",),
     "shop": (
-        "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER)",
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER, placed DATE)",
         "CREATE TABLE item (order_id INTEGER, product_id INTEGER, quantity INTEGER)",
         "CREATE INDEX item_order ON item (order_id)",
         "CREATE INDEX item_product ON item (product_id)",
@@ -52,10 +58,38 @@ REPORTS: Mapping[str, str] = {
     "busy": "WITH placed AS (SELECT o.customer_id, count(*) AS n FROM {shop}orders o "
     "GROUP BY o.customer_id) SELECT c.city, p.n, count(*) AS customers FROM {crm}customer c "
     "LEFT JOIN placed p ON p.customer_id = c.id GROUP BY c.city, p.n",
+    "ranked": "SELECT o.customer_id, o.id, row_number() OVER (PARTITION BY o.customer_id "
+    "ORDER BY o.placed, o.id) AS place, lag(o.id) OVER (PARTITION BY o.customer_id "
+    "ORDER BY o.placed, o.id) AS earlier FROM {shop}orders o",
+    "largest": "SELECT i.order_id, i.product_id, i.quantity FROM {shop}item i QUALIFY "
+    "row_number() OVER (PARTITION BY i.order_id ORDER BY i.quantity DESC, i.product_id) = 1",
+    "loyal": "SELECT c.id, c.city, (SELECT count(*) FROM {shop}orders o "
+    "WHERE o.customer_id = c.id) AS orders FROM {crm}customer c",
+    "dear": "SELECT p.id, p.title, p.cents FROM {cat}product p "
+    "WHERE p.cents > (SELECT avg(q.cents) FROM {cat}product q)",
+    "words": "SELECT p.id, explode(split(p.title, ' ')) AS part FROM {cat}product p",
+    "recent": "SELECT o.id, o.customer_id FROM {shop}orders o "
+    "WHERE o.placed > current_date() - 4 AND o.placed <= current_date()",
 }
-"""Views on views, in the order in which they read each other."""
+"""Views on views, in the order in which they read each other, then those that stand alone."""
 
-CUSTOMERS, ORDERS, PRODUCTS = 12, 40, 10
+AGAIN = "towns"
+"""A view that is computed again, which needs Spark."""
+AGAIN_REPORT = "SELECT c.city, count(*) AS n FROM {crm}customer c GROUP BY c.city"
+
+HERE: Mapping[str, str] = {
+    "largest": "SELECT order_id, product_id, quantity FROM (SELECT i.*, row_number() OVER "
+    "(PARTITION BY i.order_id ORDER BY i.quantity DESC, i.product_id) AS place FROM item i) "
+    "WHERE place = 1",
+    "words": "SELECT id, 'product' AS part FROM product UNION ALL SELECT id, substr(title, 9) "
+    "FROM product",
+    "recent": "SELECT id, customer_id FROM orders, today WHERE placed > date(day, '-4 days') "
+    "AND placed <= day",
+}
+"""What SQLite cannot read as it is, in its own words; `today` is a table of one row."""
+
+CUSTOMERS, ORDERS, PRODUCTS, DAYS = 12, 40, 10, 14
+CLOCK, FIRST_DAY = "today.txt", datetime.date(2026, 1, 5)
 
 
 def first_rows(database: str) -> list[Statement]:
@@ -78,7 +112,12 @@ def product(number: int, cents: int) -> Statement:
 
 
 def order(number: int, customer_id: int) -> Statement:
-    return "INSERT OR REPLACE INTO orders VALUES (?, ?)", (number, customer_id)
+    placed = FIRST_DAY + datetime.timedelta(days=(number + customer_id) % DAYS - 3)
+    return "INSERT OR REPLACE INTO orders VALUES (?, ?, ?)", (
+        number,
+        customer_id,
+        placed.isoformat(),
+    )
 
 
 def item(order_id: int, product_id: int, quantity: int) -> Statement:
@@ -125,24 +164,44 @@ def _products(rng: random.Random) -> list[Statement]:
 
 def reports_here() -> dict[str, str]:
     """The reports as plain SQL over one database that has all the tables, and `lines`."""
-    return {name: text.format(shop="", crm="") for name, text in REPORTS.items()}
+    texts = {**REPORTS, AGAIN: AGAIN_REPORT, **HERE}
+    return {name: text.format(shop="", crm="", cat="") for name, text in texts.items()}
 
 
-def make_project(folder: Path, settings: str = "", reports: bool = False) -> Path:
-    """The databases and the project file, not loaded yet."""
+def read_day(folder: Path) -> datetime.date:
+    """What the clock of a project shows."""
+    return datetime.date.fromisoformat((folder / CLOCK).read_text())
+
+
+def move_clock(folder: Path) -> None:
+    """A day later."""
+    fresh = folder / f".{CLOCK}"
+    fresh.write_text((read_day(folder) + datetime.timedelta(days=1)).isoformat())
+    os.replace(fresh, folder / CLOCK)
+
+
+def make_project(
+    folder: Path, settings: str = "", reports: bool = False, again: bool = False
+) -> Path:
+    """The databases and the project file, not loaded yet.
+
+    With `again` one more report is computed again instead of maintained.
+    """
     (folder / "views").mkdir(parents=True)
+    (folder / CLOCK).write_text(FIRST_DAY.isoformat())
     for database in TABLES:
         _make_database(folder / f"{database}.db", database)
     sources = "".join(
         f"  {name}: {{kind: sqlite, path: {name}.db, busy_seconds: 0.2}}\n" for name in TABLES
     )
-    write_settings(folder, settings, sources)
     join = JOIN.format(shop="shop.", crm="crm.", cat="cat.")
     _write_view(folder, "lines", join)
-    for name, text in REPORTS.items() if reports else ():
-        _write_view(folder, name, text.format(shop="shop.", crm="crm."))
+    texts = {**(REPORTS if reports else {}), **({AGAIN: AGAIN_REPORT} if again else {})}
+    for name, text in texts.items():
+        _write_view(folder, name, text.format(shop="shop.", crm="crm.", cat="cat."))
     for view, database in LEDGERS.items():
         _write_view(folder, view, f"SELECT n FROM {database}.ledger")
+    write_settings(folder, settings, sources)
     (folder / JOURNAL).touch()
     return folder
 
@@ -157,6 +216,8 @@ def write_settings(folder: Path, settings: str, sources: str | None = None) -> N
         sources = file.read_text().partition("sources:\n")[2]
     quick = "warehouse: ./warehouse\nfreshness: 30ms\n"
     inline = "" if "batch:" in settings else "batch: {inline_rows: 10000000}\n"
+    if (folder / "views" / f"{AGAIN}.sql").exists():
+        settings += f"views:\n  {AGAIN}: {{refresh: full}}\n"
     file.write_text(f"{quick}{inline}{settings}sources:\n{sources}")
 
 

@@ -46,6 +46,7 @@ import pyarrow.parquet
 from tests.faults.judge import Judge
 from tests.faults.medium import copy_medium, mounted
 from tests.faults.passes import LIMIT_SECONDS, PATIENCE_SECONDS
+from tests.faults.project_clock import follow_file
 from tests.faults.writer import write_some
 from viewkeeper.engine import upkeep
 from viewkeeper.engine.batch import part_sweep
@@ -104,6 +105,7 @@ def make_pass(project: Path) -> str:
     """Everything that waits, committed; what became old, folded and deleted."""
     hurry()
     be_patient()
+    follow_file(project)
     told = Troubles()
     with open_project(project) as opened, opened.open_maintainer("run", told) as keeper:
         keeper.start_run()

@@ -56,13 +56,13 @@ def room() -> Iterator[Path]:
 
 @pytest.mark.parametrize("seed", range(len(OPTIONS)))
 def test_power_cut_after_changing_calls(
-    seed: int, passes: Passes, loaded: Path, room: Path, request: pytest.FixtureRequest
+    seed: int, passes: Passes, reporting: Path, room: Path, request: pytest.FixtureRequest
 ) -> None:
     rng = random.Random(seed)
     faults = Faults(f"power cut, {', '.join(OPTIONS[seed]) or 'ordered'}")
     project, image = room / "shop", room / "shop.img"
     make_medium(image)
-    copy_project(loaded, project, SETTINGS)
+    copy_project(reporting, project, SETTINGS)
     prepared = project.rename(room / "prepared")
     shutil.copytree(prepared, project, ignore=shutil.ignore_patterns("warehouse"))
     with mounted(image, project / "warehouse"):

@@ -15,9 +15,9 @@ SEEDS, KILLS = 5, 8
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_killed_at_random_moments(
-    seed: int, loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+    seed: int, reporting: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    project = copy_project(loaded, tmp_path / "shop", "history: 1s\n")
+    project = copy_project(reporting, tmp_path / "shop", "history: 1s\n")
     with ordeal(project, seed, request) as case:
         with case.writing() as applications:
             for _ in range(KILLS):

@@ -1,7 +1,8 @@
-"""Reports of three levels, killed at every step, while their indexes are lost, torn and swapped.
+"""Reports, killed at every step, while their indexes are lost, torn and swapped.
 
-Every kept state of every level is judged after each kill, against the applications' journal. A
-few kills are in `make test`, the kills before and after every step in `make faults`.
+They have three levels, windows, a deduplication, scalars, exploded texts, and a condition on the
+day, which passes meanwhile. Every kept state is judged after each kill, against the applications'
+journal. A few kills are in `make test`, the kills before and after every step in `make faults`.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def test_reports_killed_again_and_again(
             die_at(case, "log entry", 4, "after")
             die_at(case, "index file", 2, "before")
             die_at(case, "index applied", 1, "before")
+            die_at(case, "keys recomputed", 2, "after")
+            die_at(case, "tick", 1, "after")
             assert applications.stop() == 0
         case.finish()
 

@@ -69,7 +69,7 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(loaded: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
+def bench(reporting: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """On a disk in memory where there is one: what is killed is the process, not the machine.
 
     The parameter says how many passes came before.
@@ -77,7 +77,7 @@ def bench(loaded: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
     memory = Path("/dev/shm")
     place = memory if memory.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="viewkeeper-", dir=place) as folder:
-        prepared = copy_project(loaded, Path(folder) / "prepared", SETTINGS)
+        prepared = copy_project(reporting, Path(folder) / "prepared", SETTINGS)
         rng = random.Random(1)
         with pass_server() as passes:
             for _ in range(request.param):

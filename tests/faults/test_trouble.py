@@ -22,11 +22,11 @@ pytestmark = pytest.mark.campaign
 
 @pytest.mark.parametrize("name", FULL)
 def test_a_full_disk_is_said_and_survived(
-    name: str, loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+    name: str, reporting: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     spilling = "batch: {memory: 0.1kb, inline_rows: 10000000}\n"
     settings = spilling if name == "spilled changes" else "history: 1s\n"
-    project = copy_project(loaded, tmp_path / "shop", settings)
+    project = copy_project(reporting, tmp_path / "shop", settings)
     with ordeal(project, len(name), request) as case:
         with case.writing() as applications:
             said = case.refused(full(name, 2))
@@ -38,10 +38,10 @@ def test_a_full_disk_is_said_and_survived(
 
 
 def test_a_database_locked_for_long_holds_up_its_own_views_only(
-    loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+    reporting: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """In a rollback-journal mode, where a writer keeps readers out."""
-    project = copy_project(loaded, tmp_path / "shop")
+    project = copy_project(reporting, tmp_path / "shop")
     crm = sqlite3.connect(project / "crm.db", isolation_level=None, timeout=30)
     assert crm.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
     with ordeal(project, 10, request) as case:
@@ -58,9 +58,9 @@ def test_a_database_locked_for_long_holds_up_its_own_views_only(
 
 
 def test_a_long_transaction_in_wal_mode_holds_up_nothing(
-    loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+    reporting: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    project = copy_project(loaded, tmp_path / "shop")
+    project = copy_project(reporting, tmp_path / "shop")
     with ordeal(project, 11, request) as case:
         with maintainer(project) as process, case.writing("shop", "cat") as applications:
             process.wait_for("batch")
@@ -75,9 +75,9 @@ def test_a_long_transaction_in_wal_mode_holds_up_nothing(
 
 
 def test_a_database_that_is_gone_for_a_while_is_waited_for(
-    loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+    reporting: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    project = copy_project(loaded, tmp_path / "shop")
+    project = copy_project(reporting, tmp_path / "shop")
     with ordeal(project, 12, request) as case:
         with maintainer(project) as process, case.writing("shop", "cat") as applications:
             process.wait_for("batch")
@@ -94,10 +94,10 @@ def test_a_database_that_is_gone_for_a_while_is_waited_for(
 
 
 def test_a_kill_before_the_index_and_a_source_gone_at_the_restart(
-    loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+    reporting: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The plan is replayed without a view; what that view's history had written counts once."""
-    project = copy_project(loaded, tmp_path / "shop")
+    project = copy_project(reporting, tmp_path / "shop")
     with ordeal(project, 13, request) as case:
         with case.writing("shop", "cat") as applications:
             case.die_at(step("history index", 2, "before"))

@@ -2,7 +2,8 @@
 
     python -m tests.faults.writer PROJECT SEED PAUSE [DATABASE ...]
 
-Between two transactions it rests, for PAUSE seconds at most.
+Between two transactions it rests, for PAUSE seconds at most. Now and then it moves the project's
+clock to the next day.
 
 Every transaction gets the next number of its database, inserted into the ledger with its other
 changes, and a line in the journal once it is committed. From the journal the state after any
@@ -20,7 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from tests.faults.shop import JOURNAL, TABLES, run_all, transaction
+from tests.faults.shop import JOURNAL, TABLES, move_clock, run_all, transaction
+
+NEW_DAY = 0.05
+"""How often a transaction is the last one of its day."""
 
 
 def main(folder: Path, seed: int, pause_seconds_max: float, databases: list[str]) -> None:
@@ -35,12 +39,15 @@ def main(folder: Path, seed: int, pause_seconds_max: float, databases: list[str]
         while not select.select([sys.stdin], [], [], rng.uniform(0, pause_seconds_max))[0]:
             name = rng.choice(list(connections))
             write(connections[name], name, rng, journal)
+            if rng.random() < NEW_DAY:
+                move_clock(folder)
     for connection in connections.values():
         connection.close()
 
 
 def write_some(folder: Path, rng: random.Random, databases: Sequence[str], each: int) -> None:
-    """A few transactions of these databases, without a process of their own."""
+    """A few transactions of these databases, without a process of their own; and a day passes."""
+    move_clock(folder)
     with open(folder / JOURNAL, "a", encoding="utf-8") as journal:
         for name in databases:
             connection = sqlite3.connect(folder / f"{name}.db", isolation_level=None, timeout=30)
