@@ -66,7 +66,7 @@ def explain(
         console = make_console()
         for line in _text_lines(found):
             console.print(line, soft_wrap=True, markup=False)
-    return 0 if found.incremental else 1
+    return 1 if query is not None and not found.incremental else 0
 
 
 def _text_lines(found: ViewExplanation | RefusedQuery) -> Iterator[str]:
