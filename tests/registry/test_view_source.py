@@ -26,7 +26,7 @@ from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.coordination import Coordination, GroupSpan, write_coordination
 from viewkeeper.warehouse.retention import clean_warehouse
-from viewkeeper.warehouse.rows import lookup as find
+from viewkeeper.warehouse.rows import file_search as find
 
 TABLES = {"lines": ["k", "name"]}
 

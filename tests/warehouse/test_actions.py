@@ -28,7 +28,7 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows, StoredAction
 from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.rows import lookup, stored_actions
+from viewkeeper.warehouse.rows import file_search, stored_actions
 from viewkeeper.warehouse.rows.view_state import read_stored
 from viewkeeper.warehouse.store import Store
 
@@ -121,7 +121,7 @@ def prepared(chance: random.Random, pool: Sequence[Row]) -> Iterator[World]:
         Store.open(Path(folder), "test", time.time) as store,
     ):
         patch.setattr(data_files, "ROWS_PER_GROUP", 2)
-        patch.setattr(lookup, "FEW", 2)
+        patch.setattr(file_search, "FEW", 2)
         world = World(store, SCHEMA, hidden=(".f",))
         world.load(Counter(chance.choices(pool, k=8)))
         for _ in range(3):
@@ -158,14 +158,14 @@ def test_actions_leave_what_a_dictionary_says(seed: int) -> None:
 
 def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     read: list[tuple[str, ...]] = []
-    columns = lookup._read_columns
+    columns = file_search._read_columns
 
     def watched(file: Any, names: Sequence[str]) -> pa.Table:
         read.append(tuple(names))
         return columns(file, names)
 
     monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 10)
-    monkeypatch.setattr(lookup, "_read_columns", watched)
+    monkeypatch.setattr(file_search, "_read_columns", watched)
     kinds: dict[str, pa.DataType] = {"k": pa.int64(), "odd": pa.int64(), "text": pa.string()}
     with Store.open(tmp_path, "test", time.time) as store:
         world = World(store, pa.schema(kinds))
@@ -230,7 +230,7 @@ def test_floating_point_values_are_compared_by_meaning(tmp_path: Path) -> None:
 def test_nulls_beside_a_range_of_keys_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup, "FEW", 2)
+    monkeypatch.setattr(file_search, "FEW", 2)
     with Store.open(tmp_path, "test", time.time) as store:
         world = World(store, pa.schema({"k": pa.int64()}))
         world.load({(None,): 1, (900,): 1})

@@ -58,7 +58,9 @@ def test_spark_refuses_a_damaged_page(
 ) -> None:
     world, path = damaged
     with Store.open(world.store.root, "test", world.store.now) as store:
-        frame = state_frame(spark, store.root, store.head.require_view(VIEW), tmp_path / "staging")
+        view = store.head.require_view(VIEW)
+        # Of the time before the tail, of which nobody has to look for rows in the body first.
+        frame = state_frame(spark, store.root, view, tmp_path / "staging", view.horizon)
         for action in (
             lambda: Courier().run_job(frame.collect),
             lambda: compact_view(store, spark, VIEW, store.head.require_view(VIEW).ts),

@@ -23,6 +23,7 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.upstream import leases
 from viewkeeper.view.definition import PROJECT
+from viewkeeper.warehouse.lake.data_files import is_unordered
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import Head, owner_of
 from viewkeeper.warehouse.metadata.plan_files import Ledger
@@ -151,6 +152,19 @@ def compact_views(
         told(f"{name}: merging small files")
         merge_tail(store, name)
     fold_old(store, settings, spark, told)
+    order_bodies(store, spark, told)
+
+
+def order_bodies(store: Store, spark: SparkHandle, told: Callable[[str], None]) -> None:
+    """Put large bodies in order that are not; those of loads, mostly, too young to be folded."""
+    for name, view in store.head.views.items():
+        body = [file for file in store.active_files(name) if file.ts_max <= view.horizon]
+        with stopping_damaged(store, name):
+            if is_unordered(store.folder_of(name), body, name):
+                from viewkeeper.warehouse.compact import compact_view
+
+                told(f"{name}: putting rows in order")
+                compact_view(store, spark.get_session(), name, view.horizon)
 
 
 @dataclass(frozen=True, slots=True)

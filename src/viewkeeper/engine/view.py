@@ -6,18 +6,20 @@ are Spark DataFrames; `arrow` and `positions` start no JVM.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute
 
 from viewkeeper.engine.spark.spark_session import SparkHandle
-from viewkeeper.errors import HorizonError
+from viewkeeper.errors import DefinitionError, ExpressionError, HorizonError
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows import view_state
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class View:
@@ -27,6 +29,8 @@ class View:
         self.name = name
         self._root = root
         self._spark = spark
+        self._frame: tuple[ViewHead, int | None, SparkSession, DataFrame] | None = None
+        """The DataFrame that was made last, and of which state in which session."""
 
     @property
     def head(self) -> ViewHead:
@@ -40,16 +44,44 @@ class View:
         return views[self.name]
 
     def df(self, as_of: int | None = None) -> DataFrame:
-        """The rows, a row as often as it occurs, as a Spark DataFrame."""
+        """The rows, a row as often as it occurs, as a Spark DataFrame.
+
+        It is the state of now for as long as it is used; asked again, a newer one is made if
+        something has been committed since.
+        """
         from viewkeeper.warehouse.rows.spark_frames import state_frame
 
-        spark = self._spark.get_shared()
-        return state_frame(spark, self._root, self.head, self._spark.staging_folder, as_of)
+        spark, head = self._spark.get_shared(), self.head
+        if self._frame is None or self._frame[:3] != (head, as_of, spark):
+            frame = state_frame(spark, self._root, head, self._spark.staging_folder, as_of)
+            self._frame = head, as_of, spark, frame
+        return self._frame[3]
 
-    def arrow(self, as_of: int | None = None) -> pa.Table:
-        """The rows, a row as often as it occurs, as an Arrow table."""
-        _ = self.head
-        return view_state.newest_state(self._root, self.name, as_of)[1]
+    def arrow(
+        self,
+        as_of: int | None = None,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+    ) -> pa.Table:
+        """The rows, a row as often as it occurs, as an Arrow table.
+
+        `columns` are those that are wanted, all if none are named. `where` is an expression of
+        Arrow over columns of the view, with Arrow's meaning: rows for which it does not hold are
+        left out, and parts of files that cannot have others are not read.
+        """
+        head = self.head
+        for name in columns or ():
+            if name not in head.shown_schema.names:
+                raise DefinitionError(
+                    f'view "{self.name}": no column {name}',
+                    hint=f"columns: {', '.join(head.shown_schema.names)}",
+                )
+        try:
+            return view_state.newest_state(self._root, self.name, as_of, columns, where)[1]
+        except pa.ArrowException as error:
+            raise ExpressionError(
+                f'view "{self.name}": the condition has no value', detail=str(error)
+            ) from error
 
     def changes(self, since: int, until: int | None = None) -> DataFrame:
         """Signed rows with `since` < `_ts` <= `until`: the view's columns, `_count`, `_ts`.

@@ -41,7 +41,8 @@ from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import check_footer, translate_read_errors
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.rows import view_state
-from viewkeeper.warehouse.rows.lookup import Search, find_rows
+from viewkeeper.warehouse.rows.file_search import Search
+from viewkeeper.warehouse.rows.lookup import find_rows
 from viewkeeper.warehouse.rows.view_state import repeat_rows, sum_per_ts, sum_rows
 
 BATCH_ROWS = 65_536

@@ -49,7 +49,8 @@ from viewkeeper.view.expression import Column
 from viewkeeper.view.graph import stored_nodes
 from viewkeeper.view.sweep_plan import sweep_plan_of
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.rows.lookup import find_rows, search_for
+from viewkeeper.warehouse.rows.file_search import search_for
+from viewkeeper.warehouse.rows.lookup import find_rows
 from viewkeeper.warehouse.rows.view_state import read_counted, repeat_rows, sum_rows
 
 Ask = Callable[[ViewDefinition, Lookup], Answer]

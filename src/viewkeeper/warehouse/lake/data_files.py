@@ -33,11 +33,15 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import DigestSink, final_path_of
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.warehouse.lake.verified_files import check_footer, new_data_file_name
+from viewkeeper.warehouse.lake.verified_files import (
+    check_footer,
+    new_data_file_name,
+    translate_read_errors,
+)
 from viewkeeper.warehouse.metadata.record import DataFile
 
 ROWS_PER_FILE = 1_000_000
-ROWS_PER_GROUP = 262_144
+ROWS_PER_GROUP = 131_072
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -73,15 +77,17 @@ def write_stream(
     batch: int,
     part: int,
     rows_per_file: int = ROWS_PER_FILE,
+    sorted_by: str | None = None,
 ) -> Iterator[DataFile]:
     """Write a stream of rows as files of about equal size; none for an empty stream.
 
     `stored` is the exact schema of the files. Small batches are gathered into large row groups.
+    `sorted_by` is the column by which the rows come in order, if they do.
     """
     writer: _Writer | None = None
     try:
         for group in _gather_groups(batches, min(ROWS_PER_GROUP, rows_per_file)):
-            writer = writer or _Writer(folder, stored, batch, part)
+            writer = writer or _Writer(folder, stored, batch, part, sorted_by)
             writer.write_group(group)
             if writer.rows >= rows_per_file:
                 full, writer = writer, None
@@ -138,7 +144,9 @@ def read_rows(folder: Path, file: DataFile) -> pa.Table:
 class _Writer:
     """One file that is being written; removed again if writing fails."""
 
-    def __init__(self, folder: Path, stored: pa.Schema, batch: int, part: int) -> None:
+    def __init__(
+        self, folder: Path, stored: pa.Schema, batch: int, part: int, sorted_by: str | None = None
+    ) -> None:
         self._stored = stored
         self._path = folder / new_data_file_name(batch, part)
         with disk.translate_os_errors("create", self._path):
@@ -152,6 +160,7 @@ class _Writer:
                     stored,
                     compression="zstd",
                     write_page_checksum=True,
+                    sorting_columns=_sorting_columns(stored, sorted_by),
                 )
         except BaseException:
             self._remove()
@@ -199,6 +208,26 @@ class _Writer:
     def _remove(self) -> None:
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+
+def _sorting_columns(stored: pa.Schema, name: str | None) -> list[pq.SortingColumn] | None:
+    if name is None:
+        return None
+    return [pq.SortingColumn(stored.get_field_index(name), nulls_first=True)]
+
+
+def is_unordered(folder: Path, files: Iterable[ListedFile], view: str) -> bool:
+    """Whether files are large enough that order would spare reading row groups, and have none."""
+    listed = list(files)
+    large = sum(file.rows for file in listed) > ROWS_PER_GROUP
+    return large and not all(_is_sorted(folder / file.path, file.size, view) for file in listed)
+
+
+def _is_sorted(path: Path, size: int, view: str) -> bool:
+    check_footer(path, size, view)
+    with translate_read_errors(path, view):
+        footer = pq.read_metadata(path)
+    return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)
 
 
 def _gather_groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

@@ -1,11 +1,10 @@
 """Reading a view with Spark: the same states and changes as `read`, as DataFrames.
 
-*Merge on read*. The body, what lies at or before the horizon, has one row per tuple and may be
-large; the tail is small. So the tail is netted per row in Arrow; rows with a negative net are
-broadcast and subtracted from the body by a left join on all columns, null-safely; rows with a
-positive net are added. The body is never shuffled: on 3 million rows with a tail of 20,000, 1.1 s
-against 4.7 s. Where the body is not one row per tuple, or has a count below zero, or the tail is
-large, all is grouped.
+*Merge on read*. The body of a state may be large and is read as it is, without the rows that later
+commits may have changed (`viewkeeper.warehouse.rows.touched_rows`): those are left out by their
+positions in the files, and what they and the tail add up to is computed in Arrow and added. Nothing
+is shuffled, and columns that nobody asks for are not read. Where too many rows may have changed,
+all is grouped.
 
 Small files are read in Arrow and handed to Spark as one staged file, because Spark pays for every
 file; rows never pass through the JVM from Python, which would change naive timestamps. The caller
@@ -16,7 +15,7 @@ Spark compares the checksums of the pages that it reads. What it then says is te
 may be quoted; so the text is only asked which files it names, and `find_read_damage` looks at those
 itself.
 
-Merging and grouping need the stored columns; hidden ones are dropped last.
+Summing needs the stored columns; hidden ones are dropped last.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial, reduce
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark import TaskContext
@@ -41,6 +41,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, TS
@@ -49,6 +50,8 @@ from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import check_footer, is_data_file_name, read_whole
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.metadata.record import DataFile
+from viewkeeper.warehouse.rows.file_search import has_columns
+from viewkeeper.warehouse.rows.touched_rows import TouchedRows, find_touched, split_layers
 from viewkeeper.warehouse.rows.view_state import (
     change_span,
     files_until,
@@ -62,6 +65,9 @@ SMALL_ROWS = 100_000
 NETTED_ROWS = 1_000_000
 
 _NET = "__net"
+_METADATA = "_metadata"
+_POSITION_BITS = 24
+"""Positions in a file are below 2 to this power: files have a sixteenth of so many rows."""
 _DESCRIPTOR = "descriptor"
 _FILE = re.compile(r"file:(/[^\s'\"?*]*?\.parquet)")
 _CHECKSUMS = "parquet.page.verify-checksum.enabled"
@@ -73,16 +79,42 @@ def state_frame(
     """The view's rows as of a ts, a row as often as it occurs."""
     until = state_ts(view, as_of)
     files = files_until(root, view, until)
-    body = [file for file in files if file.ts_max <= view.horizon]
-    tail = [file for file in files if file.ts_max > view.horizon]
-    mergeable = view.distinct and all(file.count_min > 0 for file in body)
-    if mergeable and sum(file.rows for file in tail) <= NETTED_ROWS:
-        net = sum_rows(read_signed(root, view, tail, until=until))
-        rows = _merge_body(spark, root, view, body, net, staging)
-    else:
-        signed = signed_frame(spark, root, view, files, staging, until=until)
-        rows = _repeat_rows(sum_counts(signed, view.schema.names).where(F.col(COUNT) > 0), view)
+    body, tail = _layers_for_spark(root, view, files, until)
+    if _can_merge(view, body, tail):
+        read = partial(read_signed, root, view, until=until)
+        touched = find_touched(table_folder(root, view), view, body, tail, read)
+        if touched is not None:
+            changes = pa.concat_tables([read(tail).drop_columns([TS]), touched.rows])
+            net = sum_rows(changes).filter(pc.field(COUNT) > 0)
+            return _merge_body(spark, root, view, body, touched, net, staging)
+    signed = signed_frame(spark, root, view, files, staging, until=until)
+    rows = repeat_counted(
+        sum_counts(signed, view.schema.names).where(F.col(COUNT) > 0), view.schema.names
+    )
     return rows.select(*map(exact_column, view.shown_schema.names)) if view.hidden else rows
+
+
+def _layers_for_spark(
+    root: Path, view: ViewHead, files: Sequence[ActiveFile], until: int
+) -> tuple[list[ActiveFile], list[ActiveFile]]:
+    """The body that Spark reads, and the tail, which Arrow sums.
+
+    A small body is summed too: one staged file costs Spark less than several. So are small files
+    with columns of before, whose values Arrow brings into the types of now.
+    """
+    body, tail = split_layers(files, until, view.horizon)
+    if sum(file.rows for file in body) < SMALL_ROWS:
+        return [], [*body, *tail]
+    folder, stored = table_folder(root, view), stored_schema(view.schema)
+    read = [f for f in body if f.rows >= SMALL_ROWS or has_columns(folder, view.view, f, stored)]
+    return read, [*(file for file in body if file not in read), *tail]
+
+
+def _can_merge(view: ViewHead, body: Sequence[ActiveFile], tail: Sequence[ActiveFile]) -> bool:
+    """Whether the tail is small, and rows of the body have positions that Spark can name."""
+    small = sum(file.rows for file in tail) <= NETTED_ROWS
+    named = _METADATA not in (name.lower() for name in view.schema.names)
+    return small and named and all(file.rows >> _POSITION_BITS == 0 for file in body)
 
 
 def changes_frame(
@@ -148,15 +180,23 @@ def stage_rows(rows: pa.Table, staging: Path) -> list[Path]:
 
 
 def write_frame(
-    frame: DataFrame, folder: Path, stored: pa.Schema, batch: int
+    frame: DataFrame, folder: Path, stored: pa.Schema, batch: int, sorted_by: str | None = None
 ) -> tuple[DataFile, ...]:
     """Write a DataFrame with exactly the columns of `stored` as data files of a folder.
+
+    `sorted_by` is the column by which the rows of every partition are in order, if they are.
 
     The rows never come to the driver: each task streams its partition through the one writer and
     returns descriptors. Only those of successful attempts arrive; other files are orphans.
     """
     write: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    write = partial(_write_partition, folder=folder.absolute(), stored=stored, batch=batch)
+    write = partial(
+        _write_partition,
+        folder=folder.absolute(),
+        stored=stored,
+        batch=batch,
+        sorted_by=sorted_by,
+    )
     # A view may call a column what Spark cannot resolve by name.
     numbered = frame.toDF(*(f"c{i}" for i in range(len(stored))))
     with blame_data_files():
@@ -197,28 +237,79 @@ def _merge_body(
     root: Path,
     view: ViewHead,
     body: Sequence[ActiveFile],
+    touched: TouchedRows,
     net: pa.Table,
     staging: Path,
 ) -> DataFrame:
-    less = net.filter(pc.field(COUNT) < 0)
-    more = net.filter(pc.field(COUNT) > 0)
-    frame = signed_frame(spark, root, view, body, staging, until=view.horizon).drop(TS)
-    if less.num_rows:
-        frame = _subtract_rows(frame, frame_of(spark, stage_rows(less, staging), less.schema), view)
-    rows = _repeat_rows(frame, view) if any(f.count_max > 1 for f in body) else frame.drop(COUNT)
-    if not more.num_rows:
-        return rows
-    added = frame_of(spark, stage_rows(more, staging), more.schema)
-    return rows.unionAll(_repeat_rows(added, view))
+    """The body without its touched rows, and what these and the tail add up to."""
+    names = view.shown_schema.names
+    folder = table_folder(root, view)
+    frames = []
+    for numbers in _files_of_distinct_sizes(body):
+        paths = [folder / body[number].path for number in numbers]
+        for number, path in zip(numbers, paths, strict=True):
+            # Spark leaves an empty file out, and compares pages only.
+            check_footer(path, body[number].size, view.view)
+        frame = frame_of(spark, paths, _counted_schema(view))
+        kept = _leave_positions(spark, frame, _position_keys(body, numbers, touched), staging)
+        frames.append(_repeat_where_needed(kept, [body[n].count_max for n in numbers], names))
+    if net.num_rows or not frames:
+        added = frame_of(spark, stage_rows(net, staging), _counted_schema(view))
+        most = pc.max(net[COUNT]).as_py() or 1
+        frames.append(_repeat_where_needed(added, [most], names))
+    return reduce(DataFrame.unionAll, frames)
 
 
-def _subtract_rows(body: DataFrame, less: DataFrame, view: ViewHead) -> DataFrame:
-    names = view.schema.names
-    renamed = less.toDF(*(f"__{i}" for i in range(len(names))), _NET)
-    same = [exact_column(name).eqNullSafe(F.col(f"__{i}")) for i, name in enumerate(names)]
-    joined = body.join(F.broadcast(renamed), reduce(Column.__and__, same), "left")
-    left = F.col(COUNT) + F.coalesce(F.col(_NET), F.lit(0))
-    return joined.select(*map(exact_column, names), left.alias(COUNT)).where(F.col(COUNT) > 0)
+def _counted_schema(view: ViewHead) -> pa.Schema:
+    return pa.schema([*view.schema.remove_metadata(), pa.field(COUNT, pa.int64())])
+
+
+def _repeat_where_needed(
+    counted: DataFrame, counts_max: Sequence[int], names: Sequence[str]
+) -> DataFrame:
+    if max(counts_max) > 1:
+        return repeat_counted(counted, names)
+    return counted.select(*map(exact_column, names))
+
+
+def _files_of_distinct_sizes(body: Sequence[ActiveFile]) -> list[list[int]]:
+    """The numbers of the body's files, in groups within which a size tells them apart."""
+    groups: list[dict[int, int]] = []
+    for number, file in enumerate(body):
+        group = next((g for g in groups if file.size not in g), None)
+        if group is None:
+            groups.append(group := {})
+        group[file.size] = number
+    return [list(group.values()) for group in groups]
+
+
+def _position_keys(
+    body: Sequence[ActiveFile], numbers: Sequence[int], touched: TouchedRows
+) -> pa.Array[Any]:
+    """Touched rows as one number each, made of the size of their file and their position."""
+    keys = [
+        (body[number].size << _POSITION_BITS) + touched.positions_in(number) for number in numbers
+    ]
+    return pa.array(np.concatenate(keys), pa.int64())
+
+
+def _leave_positions(
+    spark: SparkSession, frame: DataFrame, keys: pa.Array[Any], staging: Path
+) -> DataFrame:
+    """A frame over data files without the rows at some positions.
+
+    The optimizer knows that positions and columns are apart: what is not asked for is not read.
+    """
+    if not len(keys):
+        return frame
+    names = frame.columns
+    size, row = F.col(f"{_METADATA}.file_size"), F.col(f"{_METADATA}.row_index")
+    place = (F.shiftleft(size, _POSITION_BITS) + row).alias("place")
+    columns = [exact_column(name).alias(f"c{number}") for number, name in enumerate(names)]
+    listed = pa.table({"touched": keys})
+    touched = F.broadcast(frame_of(spark, stage_rows(listed, staging), listed.schema))
+    kept = frame.select(*columns, place).join(touched, F.expr("place = touched"), "left_anti")
+    return kept.drop("place").toDF(*names)
 
 
 def sum_counts(signed: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -228,10 +319,6 @@ def sum_counts(signed: DataFrame, names: Sequence[str]) -> DataFrame:
         .agg(F.sum(COUNT).alias(COUNT))
         .where(F.col(COUNT) != 0)
     )
-
-
-def _repeat_rows(counted: DataFrame, view: ViewHead) -> DataFrame:
-    return repeat_counted(counted, view.schema.names)
 
 
 def repeat_counted(counted: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -247,11 +334,16 @@ def exact_column(name: str) -> Column:
 
 
 def _write_partition(
-    batches: Iterator[pa.RecordBatch], *, folder: Path, stored: pa.Schema, batch: int
+    batches: Iterator[pa.RecordBatch],
+    *,
+    folder: Path,
+    stored: pa.Schema,
+    batch: int,
+    sorted_by: str | None,
 ) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     part = context.partitionId() if context else 0
     rows = (pa.RecordBatch.from_arrays(b.columns, names=stored.names) for b in batches)
-    written = list(write_stream(folder, stored, rows, batch, part))
+    written = list(write_stream(folder, stored, rows, batch, part, sorted_by=sorted_by))
     lines = [json.dumps(asdict(file)) for file in written]
     yield pa.RecordBatch.from_pydict({_DESCRIPTOR: pa.array(lines, pa.string())})

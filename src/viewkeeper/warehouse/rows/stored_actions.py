@@ -33,10 +33,10 @@ from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.lookup import Search, find_rows, search_for
+from viewkeeper.warehouse.rows.file_search import Search, fit_columns, search_for
+from viewkeeper.warehouse.rows.lookup import find_rows
 from viewkeeper.warehouse.rows.view_state import (
     files_until,
-    fit_columns,
     read_stored,
     sum_rows,
     table_folder,

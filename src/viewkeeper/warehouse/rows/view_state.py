@@ -28,40 +28,29 @@ Compaction writes them anew, in time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import CorruptError, HorizonError
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, files_of
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
-
-
-def fit_columns(rows: pa.Table, stored: pa.Schema) -> pa.Table:
-    """The rows with exactly the columns of `stored`.
-
-    >>> rows = pa.table({"a": [1], "b": ["x"], "_count": [1]})
-    >>> now = pa.schema([("a", pa.decimal128(20, 0)), ("c", pa.string()), ("_count", pa.int64())])
-    >>> fit_columns(rows, now).to_pylist()
-    [{'a': Decimal('1'), 'c': None, '_count': 1}]
-    """
-    if rows.schema.equals(stored):
-        return rows
-    there = set(rows.schema.names)
-    arrays = [
-        rows[field.name].cast(field.type)
-        if field.name in there
-        else pa.nulls(rows.num_rows, field.type)
-        for field in stored
-    ]
-    return pa.table(arrays, schema=stored)
+from viewkeeper.warehouse.rows.file_search import fit_columns, read_file_columns
+from viewkeeper.warehouse.rows.touched_rows import (
+    find_touched,
+    match_values,
+    split_layers,
+    telling_columns,
+)
 
 
 def sum_rows(rows: pa.Table) -> pa.Table:
@@ -75,7 +64,12 @@ def sum_per_ts(rows: pa.Table) -> pa.Table:
 
 
 def repeat_rows(rows: pa.Table) -> pa.Table:
-    """The bag that counted rows stand for; rows with a count below one do not appear."""
+    """The bag that counted rows stand for; rows with a count below one do not appear.
+
+    Rows without `_count` are there once.
+    """
+    if COUNT not in rows.column_names:
+        return rows
     shown = rows.filter(pc.field(COUNT) > 0)
     bag = shown.drop_columns([COUNT])
     if shown.num_rows == 0 or pc.max(shown[COUNT]).as_py() == 1:
@@ -93,10 +87,18 @@ def _sum_counts(rows: pa.Table) -> pa.Table:
 
 
 ATTEMPTS = 20
+WORTH = 4
+"""Rows are told apart where the body has so many times more than the tail."""
 
 
-def newest_state(root: Path, name: str, as_of: int | None = None) -> tuple[ViewHead, pa.Table]:
-    """A view and its rows, from the head of the moment.
+def newest_state(
+    root: Path,
+    name: str,
+    as_of: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Any = None,
+) -> tuple[ViewHead, pa.Table]:
+    """A view and its rows, or some of them, from the head of the moment.
 
     What cannot be believed is read again from the next head: upkeep may have replaced it while it
     was read. Only what the same head, or many heads one after the other, cannot give is damaged.
@@ -104,56 +106,118 @@ def newest_state(root: Path, name: str, as_of: int | None = None) -> tuple[ViewH
     view = read_head(root).require_view(name)
     for _ in range(ATTEMPTS):
         try:
-            return view, read_state(root, view, as_of)
+            return view, read_state(root, view, as_of, columns, where)
         except CorruptError:
             newer = read_head(root).require_view(name)
             if newer == view:
                 break
             view = newer
-    return view, read_state(root, view, as_of)
+    return view, read_state(root, view, as_of, columns, where)
 
 
-def read_state(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
-    """The view's rows as of a ts (the newest if none is given), a row as often as it occurs."""
-    if view.hidden:
-        return repeat_rows(read_counted(root, view, as_of))
-    until = state_ts(view, as_of)
-    files = files_until(root, view, until)
-    added = read_signed(root, view, [f for f in files if f.count_min > 0], until=until)
-    mixed = read_signed(root, view, [f for f in files if f.count_min <= 0], until=until)
-    touched = _is_touched(added, mixed)
-    if touched is None:
-        return repeat_rows(sum_rows(pa.concat_tables([added, mixed])))
-    changed = sum_rows(pa.concat_tables([added.filter(touched), mixed]))
-    kept = added.filter(pc.invert(touched)).select(changed.column_names)
-    return pa.concat_tables([repeat_rows(kept), repeat_rows(changed)])
+def read_state(
+    root: Path,
+    view: ViewHead,
+    as_of: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Any = None,
+) -> pa.Table:
+    """The view's rows as of a ts (the newest if none is given), a row as often as it occurs.
 
-
-_TELLING = (
-    pa.types.is_integer,
-    pa.types.is_string,
-    pa.types.is_date,
-    pa.types.is_timestamp,
-    pa.types.is_decimal,
-)
-"""Types whose equal values are the same bits, so that a set of them tells rows apart."""
-
-
-def _is_touched(added: pa.Table, mixed: pa.Table) -> pa.BooleanArray | None:
-    """Which added rows can be among the mixed ones, by the column that tells these apart best.
-
-    Grouping all rows by all columns costs ten times as much as reading them, and most are of no
-    other commit. None where no column tells, or where that would save little.
+    `columns` are some of those that are shown. `where` is an expression of Arrow over columns that
+    are shown: rows for which it does not hold are left out, and row groups whose statistics rule it
+    out are not read.
     """
-    names = [
-        field.name
-        for field in added.schema
-        if field.name not in (COUNT, TS) and any(is_type(field.type) for is_type in _TELLING)
-    ]
-    if not names or 4 * mixed.num_rows > added.num_rows:
-        return None
-    best = max(names, key=lambda name: pc.count_distinct(mixed[name], mode="all").as_py())
-    return pc.is_in(added[best], value_set=pc.unique(mixed[best]))
+    shown = list(view.shown_schema.names if columns is None else columns)
+    until = state_ts(view, as_of)
+    body, tail = split_layers(files_until(root, view, until), until, view.horizon)
+    layers = _Layers(root, view, body, tail, until, where)
+    rows: pa.Table | None
+    if not tail:
+        rows = layers.read_body(shown)
+    elif where is None and columns is not None:
+        rows = layers.leave_touched(shown)
+    else:
+        rows = layers.part_touched(shown)
+    return layers.sum_all(shown) if rows is None else rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """The files of a state, and of which rows of it somebody asks."""
+
+    root: Path
+    view: ViewHead
+    body: Sequence[ActiveFile]
+    tail: Sequence[ActiveFile]
+    until: int
+    where: Any
+
+    def read_body(self, shown: Sequence[str]) -> pa.Table:
+        """The rows of the body, as often as they occur."""
+        pieces = [repeat_rows(self._read_file(file, shown)) for file in self.body]
+        return self._join(shown, pieces)
+
+    def leave_touched(self, shown: Sequence[str]) -> pa.Table | None:
+        """All rows, of which only these columns are read; None where no column tells rows apart."""
+        folder = table_folder(self.root, self.view)
+        touched = find_touched(folder, self.view, self.body, self.tail, self._signed_rows)
+        if touched is None:
+            return None
+        changed = pa.concat_tables([self._signed_rows(self.tail).drop_columns([TS]), touched.rows])
+        pieces = [repeat_rows(sum_rows(changed)).select(list(shown))]
+        for number, file in enumerate(self.body):
+            rows = self._read_file(file, shown)
+            untouched = numpy.ones(rows.num_rows, bool)
+            untouched[touched.positions_in(number)] = False
+            pieces.append(repeat_rows(rows.filter(pa.array(untouched))))
+        return self._join(shown, pieces)
+
+    def part_touched(self, shown: Sequence[str]) -> pa.Table | None:
+        """All rows, read whole and once; None where no column tells rows apart, or little is left.
+
+        Grouping all rows by all columns costs ten times as much as reading them.
+        """
+        changed = [self._filter(self._signed_rows(self.tail).drop_columns([TS]))]
+        telling = telling_columns(changed[0])[:1]
+        if not telling or WORTH * changed[0].num_rows > sum(file.rows for file in self.body):
+            return None
+        values = {name: pc.unique(changed[0][name]) for name in telling}
+        pieces = []
+        for file in self.body:
+            rows = self._read_file(file, self.view.schema.names)
+            touched = pa.array(match_values(rows, values))
+            counted = rows if COUNT in rows.column_names else _count_once(rows)
+            changed.append(counted.filter(touched).select(changed[0].column_names))
+            pieces.append(repeat_rows(rows.filter(pc.invert(touched))).select(list(shown)))
+        pieces.append(repeat_rows(sum_rows(pa.concat_tables(changed))).select(list(shown)))
+        return self._join(shown, pieces)
+
+    def sum_all(self, shown: Sequence[str]) -> pa.Table:
+        """All rows, grouped by all that is stored."""
+        signed = self._signed_rows([*self.body, *self.tail])
+        return repeat_rows(sum_rows(self._filter(signed))).select(list(shown))
+
+    def _read_file(self, file: ActiveFile, names: Sequence[str]) -> pa.Table:
+        """Rows of a file of the body; with `_count` if not all are there once."""
+        stored = stored_schema(self.view.schema)
+        wanted = [*names, COUNT] if file.count_max > 1 else names
+        folder = table_folder(self.root, self.view)
+        return read_file_columns(folder, self.view.view, file, stored, wanted, self.where)
+
+    def _signed_rows(self, files: Sequence[ActiveFile]) -> pa.Table:
+        return read_signed(self.root, self.view, files, until=self.until)
+
+    def _filter(self, rows: pa.Table) -> pa.Table:
+        return rows if self.where is None else rows.filter(self.where)
+
+    def _join(self, shown: Sequence[str], pieces: Sequence[pa.Table]) -> pa.Table:
+        schema = pa.schema([self.view.schema.field(name) for name in shown]).remove_metadata()
+        return pa.concat_tables([schema.empty_table(), *pieces])
+
+
+def _count_once(rows: pa.Table) -> pa.Table:
+    return rows.append_column(COUNT, pa.array(numpy.ones(rows.num_rows, numpy.int64)))
 
 
 def read_counted(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
