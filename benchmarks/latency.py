@@ -30,7 +30,15 @@ from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.engine.settings.algorithm_settings import AlgorithmSettings
 from viewkeeper.maintain.algorithm_protocol import Level
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.source_protocol import Answer, Lookup, Opener, Scan, Snapshot, Tables
+from viewkeeper.updates.source_protocol import (
+    Answer,
+    KeyRange,
+    Lookup,
+    Opener,
+    Scan,
+    Snapshot,
+    Tables,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,8 +83,13 @@ class Slow:
             time.sleep(self._seconds)
             return self._snapshot.answer_lookup(lookup, after)
 
-    def scan_relation(self, relation: Any, columns: Sequence[str], after: int) -> Scan:
-        return self._snapshot.scan_relation(relation, columns, after)
+    def scan_relation(
+        self, relation: Any, columns: Sequence[str], after: int, part: KeyRange | None = None
+    ) -> Scan:
+        return self._snapshot.scan_relation(relation, columns, after, part)
+
+    def find_key_range(self, relation: Any, columns: Sequence[str]) -> KeyRange | None:
+        return self._snapshot.find_key_range(relation, columns)
 
     def close(self) -> None:
         self._snapshot.close()

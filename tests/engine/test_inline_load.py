@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop
-from viewkeeper.engine.load import load_job
+from viewkeeper.engine.load import load_job, view_recomputation
 from viewkeeper.engine.load.inline_load import pairs_bound
 from viewkeeper.engine.project import Project
 from viewkeeper.view.definition import Equality, Field, Place, Relation, ViewDefinition
@@ -71,7 +71,26 @@ def stored_tables(project: Project) -> dict[str, tuple[pa.Schema, Counter[tuple[
     return found
 
 
-def test_both_ways_store_the_same(tmp_path: Path, spark: SparkSession, loads: list[str]) -> None:
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The tables whose scans several tasks share from now on, however few rows they have."""
+    seen: set[str] = set()
+    given = view_recomputation.divide_scan
+
+    def noted(relation: Relation, *others: Any) -> Any:
+        parts = given(relation, *others)
+        if len(parts) > 1:
+            seen.add(relation.table)
+        return parts
+
+    monkeypatch.setattr(view_recomputation, "divide_scan", noted)
+    monkeypatch.setattr(view_recomputation, "ROWS_PER_TASK", 2)
+    return seen
+
+
+def test_both_ways_store_the_same(
+    tmp_path: Path, spark: SparkSession, loads: list[str], divided: set[str]
+) -> None:
     stored = {}
     for where, limit in (("inline", 1000), ("spark", 0)):
         (tmp_path / where).mkdir()
@@ -82,6 +101,7 @@ def test_both_ways_store_the_same(tmp_path: Path, spark: SparkSession, loads: li
             assert set(project.refresh().loaded) == set(VIEWS)
             stored[where] = stored_tables(project)
         assert set(loads) == (set() if where == "inline" else set(VIEWS))
+        assert ("orders" in divided) == (where == "spark")
     assert stored["inline"].keys() == stored["spark"].keys()
     for name, (schema, rows) in stored["inline"].items():
         assert schema.equals(stored["spark"][name][0]), name

@@ -22,6 +22,7 @@ from viewkeeper.updates.source_protocol import (
     Answer,
     Boundary,
     CurrentNames,
+    KeyRange,
     Lookup,
     Scan,
     TableBatches,
@@ -122,7 +123,17 @@ class MemorySnapshot:
         tail = self._source._changes_under(table, lookup.columns, after, self._cut)
         return Answer(rows, self._cut, after, tail)
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """What is in memory is there at once."""
+        return None
+
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         table = relation.table
         tail = self._source._changes_under(table, columns, after, self._cut)
         rows = self._rows_of(table).select(list(columns))

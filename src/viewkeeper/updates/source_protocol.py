@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -148,11 +149,41 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The rows of a relation whose `column`, a whole number, is at least `low` and below `high`.
+
+    Without `low` nothing is too small, and rows without a value belong to it too; without `high`
+    nothing is too large.
+    """
+
+    column: str
+    low: int | None = None
+    high: int | None = None
+
+    def split_range(self, count: int) -> tuple[KeyRange, ...]:
+        """So many ranges of one length, which are together all rows of the relation.
+
+        The outer ones have no bounds: what the bounds were read from may have more rows by now.
+
+        >>> [(part.low, part.high) for part in KeyRange("id", 0, 9).split_range(3)]
+        [(None, 3), (3, 6), (6, None)]
+        """
+        if self.low is None or self.high is None or count < 2:
+            return (KeyRange(self.column),)
+        width = self.high - self.low
+        inner = sorted({self.low + width * number // count for number in range(1, count)})
+        ends = [None, *inner, None]
+        return tuple(KeyRange(self.column, *pair) for pair in pairwise(ends))
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
-    """All rows of a relation, in pieces, and the changes after a position that are in them.
+    """All rows of a relation, or of a range of it, in pieces, and the changes after a position that
+    are in them.
 
     Rows minus tail is the relation as of that position. The tail is read when the rows are through,
-    under the same cut.
+    under the same cut. That of a range may have rows of other ranges, which whoever asked leaves
+    out: since that is a condition on the row alone, ranges may be read under different cuts.
     """
 
     cut: Cut
@@ -231,8 +262,21 @@ class Snapshot(Protocol):
         """
         ...
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        """Every row; rows minus tail are as of position `after`."""
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
+        """Every row, or every one of a range; rows minus tail are as of position `after`."""
+        ...
+
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """The values of a key among these columns by which a scan can be divided.
+
+        None if there is none, if there are no rows, or if dividing a scan saves nothing.
+        """
         ...
 
     def close(self) -> None: ...

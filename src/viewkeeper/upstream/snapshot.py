@@ -33,7 +33,7 @@ from viewkeeper.errors import (
 from viewkeeper.sources.handles import HandleTarget
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup, Scan
+from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, KeyRange, Lookup, Scan
 from viewkeeper.upstream.parent_project import ParentProject, progress_of
 from viewkeeper.upstream.view_shapes import ViewShapeHistory, live_columns_of
 from viewkeeper.view.definition import Relation
@@ -212,7 +212,17 @@ class ViewSnapshot:
         rows = self._reader.lookup_rows(lookup, after)
         return Answer(rows, Cut(after), after, _no_changes(rows.schema))
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """Views of other projects are read by Spark itself."""
+        return None
+
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         rows = self._reader.state_rows(relation.table, columns, after)
         tail = _no_changes(rows.schema)
         batches = rows.to_batches(max_chunksize=BATCH_ROWS)

@@ -34,6 +34,7 @@ from viewkeeper.updates.source_protocol import (
     DetachResult,
     Finding,
     Health,
+    KeyRange,
     Lookup,
     Opener,
     Scan,
@@ -184,12 +185,22 @@ class GuardedSnapshot:
         with contain_errors(self._source):
             return self._inner.answer_lookup(lookup, after)
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         with contain_errors(self._source):
-            found = self._inner.scan_relation(relation, columns, after)
+            found = self._inner.scan_relation(relation, columns, after, part)
         return Scan(
             found.cut, self._contain_batches(found.batches), self._contain_batches(found.tail)
         )
+
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        with contain_errors(self._source):
+            return self._inner.find_key_range(relation, columns)
 
     def _contain_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with contain_errors(self._source):

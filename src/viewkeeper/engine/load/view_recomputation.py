@@ -29,7 +29,7 @@ from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.parsed_plan import check_plan, check_report
 from viewkeeper.engine.spark.task_errors import Courier
-from viewkeeper.updates.source_protocol import COUNT, TS, Opener
+from viewkeeper.updates.source_protocol import COUNT, TS, KeyRange, Opener
 from viewkeeper.upstream.any_source import view_opener_of
 from viewkeeper.view.definition import Field, Place, Relation, ViewDefinition
 from viewkeeper.view.render import extend_query, quote_name, spark_type_of
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 NETTED_ROWS = 500_000
 """So many changes of a tail are held in memory at a time."""
+
+
+ROWS_PER_TASK = 50_000
+"""For fewer values of a key, another task would cost more than it takes over."""
 
 
 ParentFrames = Callable[[str], "DataFrame"]
@@ -147,21 +151,48 @@ def scan_relation(
     courier: Courier,
 ) -> DataFrame:
     """The relation's rows, counted, as of a position: those of a parent's view are read by Spark,
-    a database is read by one task."""
+    a database by several tasks, each of which reads a range of a key, or by one."""
     if (rows := _scan_parent_view(spark, relation, fields, opener, position)) is not None:
         return rows
     schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
+    parts = divide_scan(relation, fields, opener, spark.sparkContext.defaultParallelism)
 
-    def scan(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from read_signed_batches(relation, fields, opener, position)
+    def scan(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_numpy():
+                part = parts[int(number)]
+                yield from read_signed_batches(relation, fields, opener, position, part)
 
-    return spark.range(0, 1, 1, 1).mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
+    tasks = spark.range(0, len(parts), 1, len(parts))
+    return tasks.mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
+
+
+def divide_scan(
+    relation: Relation, fields: Sequence[Field], opener: Opener, slots: int
+) -> Sequence[KeyRange | None]:
+    """The ranges of a key that tasks read side by side; None alone where one task reads all.
+
+    A range is a condition on the row alone, so that each has its own cut and its own tail.
+    """
+    whole = [field.name for field in fields if pa.types.is_integer(field.type)]
+    if slots < 2 or not whole:
+        return (None,)
+    with closing(opener()) as snapshot:
+        found = snapshot.find_key_range(relation, whole)
+    if found is None or found.low is None or found.high is None:
+        return (None,)
+    return found.split_range(min(slots, (found.high - found.low) // ROWS_PER_TASK))
 
 
 def read_signed_batches(
-    relation: Relation, fields: Sequence[Field], opener: Opener, position: int
+    relation: Relation,
+    fields: Sequence[Field],
+    opener: Opener,
+    position: int,
+    part: KeyRange | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a table with `_count`: what a scan finds, and what it saw too early, negated."""
+    """The rows of a table, or of a range of it, with `_count`: what a scan finds, and what it saw
+    too early, negated."""
     columns = [field.name for field in fields]
     schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
 
@@ -170,11 +201,25 @@ def read_signed_batches(
         return pa.record_batch([*exact.columns, counts], schema=schema)
 
     with closing(opener()) as snapshot:
-        found = snapshot.scan_relation(relation, columns, position)
+        found = snapshot.scan_relation(relation, columns, position, part)
         for batch in found.batches:
             ones = pa.array(np.ones(batch.num_rows, np.int64))
-            yield typed(batch, ones)
-        yield from net_changes(typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
+            yield rows_in_range(typed(batch, ones), part)
+        changes = (typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
+        yield from net_changes(rows_in_range(batch, part) for batch in changes)
+
+
+def rows_in_range(rows: pa.RecordBatch, part: KeyRange | None) -> pa.RecordBatch:
+    """Those rows that are of a range; a row without a value is of the first."""
+    if part is None:
+        return rows
+    key = rows.column(part.column)
+    inside = pa.array(np.ones(rows.num_rows, bool))
+    if part.low is not None:
+        inside = pc.greater_equal(key, part.low)
+    if part.high is not None:
+        inside = pc.and_(inside, pc.less(key, part.high))
+    return rows.filter(pc.fill_null(inside, part.low is None))
 
 
 def net_changes(

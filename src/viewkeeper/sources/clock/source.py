@@ -41,6 +41,7 @@ from viewkeeper.updates.source_protocol import (
     DetachResult,
     Finding,
     Health,
+    KeyRange,
     Lookup,
     Opener,
     Scan,
@@ -186,7 +187,17 @@ class ClockSnapshot:
         tail = pa.Table.from_batches(changes, _change_schema(columns))
         return Answer(self._rows_now(table, columns), Cut(self._position), after, tail)
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """It has one row."""
+        return None
+
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         rows = self._rows_now(relation.table, columns)
         tail = changes_between(relation.table, columns, after, self._position)
         return Scan(Cut(self._position), iter(rows.to_batches()), tail)

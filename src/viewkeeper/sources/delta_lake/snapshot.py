@@ -57,7 +57,7 @@ from viewkeeper.sources.tables.shape import TableShape, change_columns_of
 from viewkeeper.sources.tables.shape_history import ShapeHistory
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 _KIND = "_change_type"
@@ -98,7 +98,17 @@ class DeltaLakeSnapshot:
         tail = table_of_batches([], change_columns_of(columns.types))
         return Answer(table_of_batches(pieces, columns.types), Cut(after), after, tail)
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """Its files have no index."""
+        return None
+
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         version = self._open_at(after)
         wanted = self._resolve_columns(relation.table, version, columns)
         rows = rows_of_version(version, name_of_handle(relation.table), wanted)

@@ -43,7 +43,7 @@ from viewkeeper.sources.tables.shape_changes import schema_changes
 from viewkeeper.sources.tables.shape_history import HandleQuestion, place_of, start_of
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
-from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
+from viewkeeper.updates.source_protocol import Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 
@@ -141,7 +141,17 @@ class FilesSnapshot:
             table_of_batches([], change_columns_of(columns)),
         )
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """Files are read from their beginning."""
+        return None
+
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         table, wanted = self._resolve_columns(relation.table, columns, after)
 
         def rows() -> Iterator[pa.RecordBatch]:

@@ -37,8 +37,9 @@ from viewkeeper.sources.sqlite.lookup import (
     stored_keys,
 )
 from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
+from viewkeeper.sources.tables.key_range import bounds_query, key_range_of, range_condition
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
+from viewkeeper.updates.source_protocol import Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 
@@ -121,7 +122,13 @@ class SqliteSnapshot:
         whole = " AND ".join([query, *filters])
         return shape.read_all(self._connection.execute(whole, values))
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         with self._database.translate_errors(), self._read_transaction() as cut:
             read = self._find_handle(relation.table)
             refuse_broken(self._connection, read.found, columns, after)
@@ -129,11 +136,24 @@ class SqliteSnapshot:
             named = "" if table.rowid is None else f", r.{quote_name(table.rowid)}"
             select = _select_list(read.found, columns) + named
             query = f"SELECT {select} FROM main.{quote_name(table.name)} AS r"
+            if part is not None and (only := range_condition(part, _rowid_of(table))):
+                query += f" WHERE {only}"
             batches = shape.read_batches(self._connection.execute(query))
             if not self._is_wal:
                 batches = _spool_batches(batches, shape.schema)
         tail = self._read_tail(read.found, tuple(columns), after, cut)
         return Scan(Cut(cut), self._translate_batches(batches), self._translate_batches(tail))
+
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """By the column that is the rowid; other keys may hold values of any type."""
+        with self._database.translate_errors(), self._read_transaction():
+            read = self._find_handle(relation.table)
+            named = [c for c in columns if read.found.column_named(c).name == read.table.rowid]
+            if not named:
+                return None
+            table = f"main.{quote_name(read.table.name)}"
+            query = bounds_query(table, _rowid_of(read.table))
+            return key_range_of(named[0], self._connection.execute(query).fetchone())
 
     def _translate_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with self._database.translate_errors():
@@ -211,6 +231,11 @@ def _spool_batches(
 def _read_spooled(file: pa.NativeFile) -> Iterator[pa.RecordBatch]:
     with file, pa.ipc.open_stream(file) as reader:
         yield from reader
+
+
+def _rowid_of(table: SqliteTable) -> str:
+    assert table.rowid is not None, "a table without rowids is not read in ranges"
+    return f"r.{quote_name(table.rowid)}"
 
 
 def _select_list(found: FoundTable, columns: Sequence[str]) -> str:

@@ -58,10 +58,11 @@ from viewkeeper.sources.mariadb.server_connection import (
 )
 from viewkeeper.sources.mariadb.types import MariadbKind
 from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.sources.tables.key_range import bounds_query, key_range_of, range_condition
 from viewkeeper.sources.tables.shape_changes import broken_query_error
 from viewkeeper.storage import disk
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
+from viewkeeper.updates.source_protocol import Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 _ALL = 1 << 62
@@ -364,7 +365,13 @@ class MariadbSnapshot:
         asked = build_lookup_query(table, lookup)
         return everything if len(asked) > int(longest) // 2 else asked
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         with self._answer_about(relation.table, columns) as bound:
             asked = self._resolve_question(bound, columns, after)
         self._free_connection()
@@ -374,8 +381,27 @@ class MariadbSnapshot:
             # The rows are taken as fast as whoever asked for them works on them.
             run_statement(self._connection, "SET SESSION max_statement_time = 0")
         query = build_scan_query(asked.table, asked.names_now(columns))
+        if part is not None:
+            (key,) = asked.names_now([part.column])
+            only = range_condition(part, f"r.{quote_name(key)}")
+            query += f" WHERE {only}" if only else ""
         self._answers = self._answers_to(query, asked, columns)
         return Scan(Cut(self.cut), iter(self._answers), tail)
+
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """By a key that is one column of whole numbers, and has not been renamed."""
+        table = self._tables.get(relation.table)
+        if table is None or len(table.exact_key) != 1:
+            return None
+        name, kind = table.require_kept_column(table.exact_key[0])
+        asked = [column for column in columns if column.lower() == name.lower()]
+        if not asked or not pa.types.is_integer(kind.arrow):
+            return None
+        self._free_connection()
+        with self._server.translate_errors():
+            query = bounds_query(table.quoted_name, f"r.{quote_name(name)}")
+            ((least, greatest),) = fetch_texts(self._connection, query)
+        return key_range_of(asked[0], (least or None, greatest or None))
 
     def _answers_to(self, query: str, asked: _AskedTable, columns: Sequence[str]) -> AnswerReader:
         kinds = [(column, asked.columns[column][2]) for column in columns]

@@ -41,11 +41,17 @@ from viewkeeper.sources.postgres.answers.lookup import (
 from viewkeeper.sources.postgres.errors import unreadable_stream_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.schema import PostgresTable
-from viewkeeper.sources.postgres.types import PgConnection, quote_literal, read_row
+from viewkeeper.sources.postgres.types import (
+    PgConnection,
+    PostgresKind,
+    quote_literal,
+    read_row,
+)
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.tables.key_range import bounds_query, key_range_of, range_condition
 from viewkeeper.sources.tables.shape import batch_without_columns
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -208,13 +214,34 @@ class PostgresSnapshot:
             self._tails.answer_tail(name, lookup.columns, after),
         )
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def scan_relation(
+        self,
+        relation: Relation,
+        columns: Sequence[str],
+        after: int,
+        part: KeyRange | None = None,
+    ) -> Scan:
         table = self._tables[relation.table]
         self._tails.check_barriers(relation.table, after)
         shape = layout_of(self._source, table, columns)
-        batches = self._session.read_batches(query_of(table, shape, ""), shape)
+        only = "" if part is None else range_condition(part, self._column_sql(table, part.column))
+        batches = self._session.read_batches(query_of(table, shape, only), shape)
         tail = self._tails.answer_tail(relation.table, tuple(columns), after)
         return Scan(self._tails.answer_cut(after), batches, iter(tail.to_batches()))
+
+    def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
+        """By a key that is one column of whole numbers; the primary key if it is one."""
+        table = self._tables[relation.table]
+        for key in table.keys:
+            if len(key) == 1 and key[0] in columns and _is_whole(table, key[0], self._source):
+                query = bounds_query(table.quoted_name, self._column_sql(table, key[0]))
+                with self._session.server.translate_errors():
+                    least, greatest = read_row(self._session.text_connection(), query)
+                return key_range_of(key[0], (least, greatest))
+        return None
+
+    def _column_sql(self, table: PostgresTable, column: str) -> str:
+        return f"r.{table.column_named(self._source, column).sql}"
 
     def _many_keys(self, table: PostgresTable, on: Sequence[str]) -> int:
         is_unique = any(set(on).issuperset(key) for key in table.keys)
@@ -222,6 +249,11 @@ class PostgresSnapshot:
 
     def close(self) -> None:
         self._session.close()
+
+
+def _is_whole(table: PostgresTable, column: str, source: str) -> bool:
+    kind = table.column_named(source, column).kind
+    return isinstance(kind, PostgresKind) and pa.types.is_integer(kind.arrow)
 
 
 _SEEN = "SELECT pg_current_snapshot()::text"
