@@ -118,6 +118,8 @@ class SparkSettings:
 
     master: str = "local[*,3]"
     memory: str = "2g"
+    start: Literal["fast", "plain"] = "plain"
+    """Whether the JVM of a local session is tuned to start quickly rather than to run for long."""
     job_minutes: float = 60.0
     """A Spark job that takes longer is cancelled and its batch tried again."""
     config: Mapping[str, str] = field(default_factory=dict)
@@ -281,6 +283,10 @@ def _read_spark(raw: dict[str, Any], where: str) -> SparkSettings:
     }
     if "job_minutes" in raw:
         values["job_minutes"] = float(_check_type(raw["job_minutes"], int, f"{where}: job_minutes"))
+    if "start" in raw:
+        if raw["start"] not in ("fast", "plain"):
+            raise ProjectError(f'{where}: "spark.start" must be plain or fast')
+        values["start"] = raw["start"]
     config = _read_mapping(raw.get("config") or {}, f'{where}: "spark.config"')
     return SparkSettings(**values, config={str(k): str(v) for k, v in config.items()})
 

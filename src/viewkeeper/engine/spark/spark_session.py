@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from viewkeeper.engine.settings.project_file import SparkSettings
+from viewkeeper.engine.spark.jvm_launch import FAST, launch_jvm
 from viewkeeper.errors import SparkUnavailableError
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _CONFIG: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Thousands of small files are normal here: list them in the driver, and pack them into tasks.
@@ -155,20 +155,19 @@ def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
     own = {
         **_CONFIG,
         "spark.driver.memory": settings.memory,
+        "spark.driver.extraJavaOptions": " ".join(_java_options(settings)),
         "spark.pyspark.python": sys.executable,
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     if settings.master.startswith("local["):
         own["spark.python.daemon.module"] = "viewkeeper.engine.batch.worker_daemon"
-    for key, value in {
-        **own,
-        **_authentication_settings(settings),
-        **settings.config,
-        **PINNED,
-    }.items():
+    wanted = {**own, **_authentication_settings(settings), **settings.config, **PINNED}
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
+        named = {"spark.master": settings.master, "spark.app.name": "viewkeeper"}
+        launch_jvm({**wanted, **named})
         return builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
         raise SparkUnavailableError(
@@ -176,6 +175,11 @@ def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
             detail=str(error),
             hint="check `java -version` (17 or newer) and the project's `spark:` settings",
         ) from error
+
+
+def _java_options(settings: SparkSettings) -> tuple[str, ...]:
+    is_fast = settings.start == "fast" and settings.master.startswith("local")
+    return ("-XX:+ExitOnOutOfMemoryError", *(FAST if is_fast else ()))
 
 
 def _authentication_settings(settings: SparkSettings) -> Mapping[str, str]:
