@@ -52,7 +52,7 @@ class CompileSession:
     @contextmanager
     def activate(self) -> Iterator[None]:
         """Make the session active in this thread's part of Spark, and undo it."""
-        sessions: Any = self.jvm.org.apache.spark.sql.classic.SparkSession
+        sessions: Any = getattr(self.jvm, "org.apache.spark.sql.classic.SparkSession")
         before = sessions.getActiveSession()
         sessions.setActiveSession(self.java)
         try:
@@ -90,8 +90,8 @@ class CompileSession:
     def classes_of(self, names: Collection[str]) -> dict[str, str]:
         """Functions by the classes that Spark has for them."""
         registry = self.java.sessionState().functionRegistry()
-        identifier: Any = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
-        some: Any = self.jvm.scala.Option.apply
+        identifier = getattr(self.jvm, "org.apache.spark.sql.catalyst.FunctionIdentifier")
+        some = getattr(self.jvm, "scala.Option").apply
         found = {}
         for name in sorted(functions.DETERMINISTIC & set(names)):
             info = registry.lookupFunction(identifier(name, some("builtin"), some("system")))

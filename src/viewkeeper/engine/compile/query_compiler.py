@@ -77,7 +77,8 @@ class QueryCompiler:
 
     def _check_integrity(self, analyzed: Any, plan: Any) -> None:
         """Spark's own test that rules have not broken a plan."""
-        integrity = self._spark.jvm.org.apache.spark.sql.catalyst.plans.logical.LogicalPlanIntegrity
+        logical = "org.apache.spark.sql.catalyst.plans.logical"
+        integrity = getattr(self._spark.jvm, f"{logical}.LogicalPlanIntegrity")
         broken = integrity.validateOptimizedPlan(analyzed, plan, False)
         if broken.isDefined():
             raise refuse("a query whose plan Spark's rules break", str(broken.get()))
@@ -86,7 +87,7 @@ class QueryCompiler:
         """The rows of a part of the plan that reads no table."""
         from pyspark.sql import DataFrame
 
-        datasets: Any = self._spark.jvm.org.apache.spark.sql.classic.Dataset
+        datasets = getattr(self._spark.jvm, "org.apache.spark.sql.classic.Dataset")
         frame = DataFrame(datasets.ofRows(self._spark.java, java.get_node()), self._spark.session)
         if not output:
             # Only the number of rows is asked for; a node has at least one column.

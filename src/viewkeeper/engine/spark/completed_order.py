@@ -17,6 +17,7 @@ is total already it changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,34 +30,46 @@ def complete_frame(frame: DataFrame) -> DataFrame:
 
     analyzed = frame._jdf.queryExecution().analyzed()
     session = frame.sparkSession
-    jvm: Any = session._jvm
-    # Spark gives the queries of WITH new numbers before it optimizes, and confuses those of two
-    # parts of FROM. So each reading of one becomes the query itself, as it would be anyway.
-    inline = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False)
-    plan = complete_order(session, inline.apply(analyzed))
+    completion = _completion_in(session._jvm)
+    plan = completion.complete_plan(completion.inline.apply(analyzed))
     if plan.fastEquals(analyzed):
         return frame
-    datasets = jvm.org.apache.spark.sql.classic.Dataset
-    return Frame(datasets.ofRows(session._jsparkSession, plan), session)
+    return Frame(completion.datasets.ofRows(session._jsparkSession, plan), session)
 
 
 def complete_order(session: SparkSession, plan: Any) -> Any:
     """The analyzed plan with the orders of its windows and limits completed; itself if it has
     none."""
-    return _Completion(session._jvm).complete_plan(plan)
+    return _completion_in(session._jvm).complete_plan(plan)
 
 
 class _Completion:
-    """The classes of Spark's plans that a completion makes."""
+    """The classes of Spark's plans that a completion makes.
+
+    They are named in full: of `jvm.org.apache`, Java looks into every jar whether that is a class.
+    """
 
     def __init__(self, jvm: Any) -> None:
-        self._jvm = jvm
-        catalyst = jvm.org.apache.spark.sql.catalyst
-        self._plans = catalyst.plans.logical
-        self._expressions = catalyst.expressions
-        patterns = catalyst.trees.TreePattern
+        catalyst = "org.apache.spark.sql.catalyst"
+        logical, expressions = f"{catalyst}.plans.logical", f"{catalyst}.expressions"
+        # Spark gives the queries of WITH new numbers before it optimizes, and confuses those of two
+        # parts of FROM. So each reading of one becomes the query itself, as it would be anyway.
+        self.inline = getattr(jvm, f"{catalyst}.optimizer.InlineCTE")(True, False, False)
+        self.datasets = getattr(jvm, "org.apache.spark.sql.classic.Dataset")
+        self._sequences = getattr(jvm, "org.apache.spark.api.python.PythonUtils")
+        self._filter = getattr(jvm, f"{logical}.Filter")
+        self._sort = getattr(jvm, f"{logical}.Sort")
+        self._repartition = getattr(jvm, f"{logical}.Repartition")
+        self._repartition_by = getattr(jvm, f"{logical}.RepartitionByExpression")
+        self._ordering = getattr(jvm, f"{expressions}.RowOrdering")
+        self._sort_order = getattr(jvm, f"{expressions}.SortOrder")
+        self._upwards = [
+            getattr(getattr(jvm, f"{expressions}.{name}$"), "MODULE$")
+            for name in ("Ascending", "NullsFirst")
+        ]
+        patterns = getattr(jvm, f"{catalyst}.trees.TreePattern")
         self._patterns = (patterns.WINDOW(), patterns.LIMIT())
-        self._none = jvm.scala.Option.apply(None)
+        self._none = getattr(jvm, "scala.Option").apply(None)
 
     def complete_plan(self, plan: Any) -> Any:
         if not any(plan.containsPattern(pattern) for pattern in self._patterns):
@@ -82,19 +95,17 @@ class _Completion:
         order += self._all_columns(plan.child())
         child = found.child()
         if keys:
-            parted = self._plans.RepartitionByExpression(
-                self._sequence_of(keys), child, self._none, self._none
-            )
+            parted = self._repartition_by(self._sequence_of(keys), child, self._none, self._none)
         else:
-            parted = self._plans.Repartition(1, True, child)
-        rows = self._plans.Sort(self._sequence_of(order), False, parted, self._none)
+            parted = self._repartition(1, True, child)
+        rows = self._sort(self._sequence_of(order), False, parted, self._none)
         return found.withNewChildren(self._sequence_of([rows]))
 
     def _sorted_limit(self, plan: Any) -> Any:
         """A limit above an order, which is completed by all columns of its rows."""
         if str(plan.nodeName()) == "Sort":
             order = [*_list_of(plan.order()), *self._all_columns(plan.child())]
-            return self._plans.Sort(
+            return self._sort(
                 self._sequence_of(order), getattr(plan, "global")(), plan.child(), self._none
             )
         if str(plan.nodeName()) not in ("GlobalLimit", "LocalLimit", "Offset", "Project"):
@@ -107,7 +118,7 @@ class _Completion:
         condition = self._completed_expression(plan.condition())
         if condition is plan.condition():
             return plan
-        return self._plans.Filter(condition, plan.child())
+        return self._filter(condition, plan.child())
 
     def _completed_expression(self, expression: Any) -> Any:
         if not any(expression.containsPattern(pattern) for pattern in self._patterns):
@@ -122,17 +133,21 @@ class _Completion:
 
     def _all_columns(self, plan: Any) -> list[Any]:
         """All columns of a plan, as far as they have an order."""
-        ordering = self._expressions.RowOrdering
         columns = _list_of(plan.output())
-        return [self._ascending(c) for c in columns if ordering.isOrderable(c.dataType())]
+        return [self._ascending(c) for c in columns if self._ordering.isOrderable(c.dataType())]
 
     def _ascending(self, expression: Any) -> Any:
-        ascending = getattr(getattr(self._expressions, "Ascending$"), "MODULE$")
-        first = getattr(getattr(self._expressions, "NullsFirst$"), "MODULE$")
-        return self._expressions.SortOrder(expression, ascending, first, self._sequence_of([]))
+        nothing = self._sequence_of([])
+        return self._sort_order(expression, *self._upwards, nothing)
 
     def _sequence_of(self, items: Sequence[Any]) -> Any:
-        return self._jvm.PythonUtils.toSeq(list(items))
+        return self._sequences.toSeq(list(items))
+
+
+@lru_cache(maxsize=1)
+def _completion_in(jvm: Any) -> _Completion:
+    """The completion in a JVM, of which a process has one."""
+    return _Completion(jvm)
 
 
 def _list_of(sequence: Any) -> list[Any]:

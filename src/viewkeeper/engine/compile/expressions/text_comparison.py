@@ -63,7 +63,7 @@ def analyse_text(session: Any, text: str, columns: Mapping[str, str]) -> PlanExp
     given = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items())
     source = f" FROM (SELECT {given})" if columns else ""
     plan = session.sql(f"SELECT {text} AS x{source}")._jdf.queryExecution().analyzed()
-    optimizer = session._jvm.java.lang.Class
+    optimizer = getattr(session._jvm, "java.lang.Class")
     for rule in RULES:
         name = f"org.apache.spark.sql.catalyst.optimizer.{rule}$"
         plan = optimizer.forName(name).getField("MODULE$").get(None).apply(plan)

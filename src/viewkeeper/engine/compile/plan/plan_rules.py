@@ -58,6 +58,7 @@ class PlanRules:
 
     def __init__(self, java_session: Any, jvm: Any) -> None:
         self._jvm = jvm
+        self._classes = getattr(jvm, "java.lang.Class")
         self._optimizer = java_session.sessionState().optimizer()
         self._rules = {name: self._find_rule(name) for rules, _ in LOOPS for name in rules}
 
@@ -78,13 +79,13 @@ class PlanRules:
 
     def _find_rule(self, name: str) -> Any:
         if name == INLINE_CTE:
-            return self._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False)
+            return getattr(self._jvm, f"{_OPTIMIZER}{name}")(True, False, False)
         if name == INSIDE_SUBQUERIES:
             return self._optimizer.OptimizeSubqueries()
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 
         try:
-            return self._jvm.java.lang.Class.forName(f"{name}$").getField("MODULE$").get(None)
+            return self._classes.forName(f"{name}$").getField("MODULE$").get(None)
         except Py4JJavaError as error:
             raise SparkUnavailableError(
                 f"this Spark has no rule {name}",
