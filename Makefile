@@ -3,7 +3,7 @@
 # Each target prepares the checkout first (scripts/setup), which is quick when there is nothing to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint format bench tpch faults fuzz simulate figures house lock clean
+.PHONY: help setup test demo lint style format bench tpch faults fuzz simulate figures house lock clean
 
 PYTHON_RUN := .venv/bin/python -m
 
@@ -19,16 +19,23 @@ setup: ## install uv, the locked environment, Java and database servers, where t
 
 # Tests run in two processes, each with one Spark session. What shares fixtures goes to one of them
 # (tests/conftest.py); the many tests without any come last, so that neither waits for the other.
-test: lint ## check style and types, then run all tests but the campaigns
-	$(PYTHON_RUN) pytest -m 'not campaign' -n 2 --dist loadgroup $(ARGS)
+# Types are checked beside them: mypy has one core, and the other would wait for it.
+PROCESSES ?= 2
+
+test: style ## check style and types, and run all tests but the campaigns; PROCESSES=3 for more at once
+	@$(PYTHON_RUN) mypy & types=$$!; \
+	$(PYTHON_RUN) pytest -m 'not campaign' -n $(PROCESSES) --dist loadgroup $(ARGS); tests=$$?; \
+	wait $$types || { echo "mypy found errors, which are above"; exit 1; }; exit $$tests
 
 demo: setup ## run the demonstration; ARGS="..." are passed on
 	.venv/bin/viewkeeper demo $(ARGS)
 
-lint: setup ## check style and types only
+lint: style ## check style and types only
+	$(PYTHON_RUN) mypy
+
+style: setup
 	$(PYTHON_RUN) ruff check
 	$(PYTHON_RUN) ruff format --check
-	$(PYTHON_RUN) mypy
 
 format: setup ## rewrite the source to the house style
 	$(PYTHON_RUN) ruff check --fix
