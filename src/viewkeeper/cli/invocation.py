@@ -45,9 +45,9 @@ class Invocation:
 
     def read_settings(self) -> Settings:
         """The project's settings alone."""
+        defer_pandas()
         from viewkeeper.engine.settings.project_file import read_settings
 
-        defer_pandas()
         return read_settings(self.folder)
 
     def open_project(self, algorithm: str | None = None, level: str | None = None) -> Project:
@@ -55,9 +55,9 @@ class Invocation:
 
         `algorithm` and `level` are for all views, instead of what the project file says.
         """
+        defer_pandas()
         from viewkeeper.engine.project import Project, open_project
 
-        defer_pandas()
         project = open_project(self.folder, self.spark)
         settings = project.settings.with_algorithm(algorithm, level)
         return Project(settings, project.catalogue, self.spark)

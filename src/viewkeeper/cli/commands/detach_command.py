@@ -35,11 +35,12 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
     The views stay readable but cannot be continued: `run --reanchor VIEW` commits what they
     lack as one state, `run --full-refresh VIEW` loads them again. Needs no Spark.
     """
+    # First, because what is imported afterwards would import pandas.
+    settings = invocation.read_settings()
     from viewkeeper.engine.connections.open_sources import Connections, reader_of
     from viewkeeper.engine.operations.project_status import running_holder
     from viewkeeper.sources.kinds import is_clock
 
-    settings = invocation.read_settings()
     known = tuple(name for name, source in settings.sources.items() if not is_clock(source))
     for name in sources:
         if name not in known:

@@ -117,11 +117,12 @@ def _answer_at_once(
     The project is not opened: reading the SQL of all its views takes longer than the answer. What
     is wrong is left to the general way, which says it in full.
     """
+    # First, because what is imported afterwards would import pandas.
+    settings = invocation.read_settings()
     from viewkeeper.engine.query.checked_query import check_query
     from viewkeeper.engine.query.stored_query import unedited_views
     from viewkeeper.warehouse.metadata.head import read_head
 
-    settings = invocation.read_settings()
     names = unedited_views(settings.folder / "views", read_head(settings.warehouse))
     try:
         asked = check_query(sql, names)

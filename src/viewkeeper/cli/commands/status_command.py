@@ -46,10 +46,11 @@ def status(invocation: Invocation, wants_json: bool) -> int:
     Reads the warehouse and asks each source for its log; starts no Spark, takes no lock, and works
     while `viewkeeper run` runs and while a source is away.
     """
+    # First, because what is imported afterwards would import pandas.
+    settings = invocation.read_settings()
     from viewkeeper.engine.group.group_status import gather_group
     from viewkeeper.engine.operations.project_status import gather_status
 
-    settings = invocation.read_settings()
     found, group = gather_status(settings, time.time()), gather_group(settings)
     if wants_json:
         body = project_status_data(found) | ({"group": asdict(group)} if group else {})
