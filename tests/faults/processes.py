@@ -13,24 +13,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from tests.faults.shop import ROOT
 
 PATIENCE_SECONDS = 240.0
+NOTHING: Mapping[str, str] = {}
 
 
 class Process:
     """A child that speaks in lines; killed at the latest when the block ends."""
 
-    def __init__(self, module: str, arguments: Sequence[str], folder: Path = ROOT) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        folder: Path = ROOT,
+        environment: Mapping[str, str] = NOTHING,
+    ) -> None:
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._child = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=folder,
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -132,9 +140,9 @@ def writers(project: Path, seed: int, *databases: str, pause_seconds_max: float 
     return process
 
 
-def maintainer(project: Path, *arguments: str) -> Process:
+def maintainer(project: Path, *arguments: str, environment: Mapping[str, str] = NOTHING) -> Process:
     """The process under test."""
-    return Process("tests.faults.runner", [str(project), *arguments])
+    return Process("tests.faults.runner", [str(project), *arguments], environment=environment)
 
 
 def command(project: Path, *arguments: str) -> Process:

@@ -3,8 +3,9 @@
     python -m tests.faults.runner PROJECT [--spark] [STEP ...]
 
 Without `--spark` no JVM is started: small batches run inline, and that is what these tests are
-about. It stops cleanly on SIGTERM, SIGINT or when its standard input ends, and says `ready` once it
-holds the warehouse.
+about. Where the environment lends it a session (`tests.borrowed_spark`) it has that one. It stops
+cleanly on SIGTERM, SIGINT or when its standard input ends, and says `ready` once it holds the
+warehouse.
 
 What happens rarely in real life happens all the time here: files are merged after a few commits,
 records and plans are folded after a few more, what was replaced is deleted soon, and results
@@ -21,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import viewkeeper
+from tests.borrowed_spark import borrow_session
 from tests.faults.deaths import arm
 from tests.faults.project_clock import follow_file
 from viewkeeper.engine import maintainer, upkeep
@@ -57,8 +59,10 @@ def main() -> int:
     for step in options.steps:
         arm(step)
     try:
-        with viewkeeper.open(options.project) as project:
+        spark = borrow_session()
+        with viewkeeper.open(options.project, spark) as project:
             run_on_spark(project, stop) if options.spark else run_inline(project, stop)
+            assert options.spark or spark or not project.spark.is_started
     except ViewkeeperError as error:
         print(f"error {error}", flush=True)
         return 2
@@ -70,7 +74,6 @@ def run_inline(project: Project, stop: threading.Event) -> None:
     with project.open_maintainer("run", told) as keeper:
         print("ready", flush=True)
         run_until(keeper, told.report, stop)
-        assert not project.spark.is_started
 
 
 def run_on_spark(project: Project, stop: threading.Event) -> None:

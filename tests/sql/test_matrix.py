@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import viewkeeper
+from tests.borrowed_spark import gateway_environment
 from tests.faults.deaths import step
 from tests.faults.processes import maintainer
 from tests.sql.construct_events import BATCHES, CRASHES, EMPTIED, FIRST, Event
@@ -64,7 +65,7 @@ def run_matrix(spark: SparkSession, folder: Path) -> MatrixRun:
         project.maintain_batch(history, [each for _, each in batch], [True] * len(batch))
     for batch, death in zip(CRASHES, DEATHS, strict=True):
         names += [name for name, _ in batch]
-        die_while_maintaining(project, history, batch, death)
+        die_while_maintaining(project, history, batch, death, gateway_environment(spark))
     project.maintain_batch(history, [], [])
     events: dict[int, str] = {}
     for name, ts in zip(names, project.stamps_of(history), strict=True):
@@ -78,11 +79,13 @@ def die_while_maintaining(
     history: RelationHistory,
     batch: tuple[Event, ...],
     death: tuple[str, str],
+    environment: Mapping[str, str],
 ) -> None:
     """Commit, and let a process that maintains it die at a step."""
     for _, transaction in batch:
         history.apply_transaction(transaction)
-    with maintainer(project.folder, step(death[0], 1, death[1])) as process:
+    at = step(death[0], 1, death[1])
+    with maintainer(project.folder, at, environment=environment) as process:
         code = process.ended()
         assert code == -signal.SIGKILL, f"exit code {code}:\n{process.output}"
 
