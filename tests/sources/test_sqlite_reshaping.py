@@ -247,6 +247,7 @@ def test_every_project_learns_of_it_under_its_own_names(
     one.acknowledge_position(last.position)
     two.acknowledge_position(last.position)
     writer.execute("INSERT INTO t(id, w) VALUES (4, 40)")
+    assert len(one.look_for_transactions(last.position)) == 1
     one.acknowledge_position(last.position)
     kept = writer.execute("SELECT count(*) FROM _viewkeeper_shape").fetchone()
     assert kept == (1,), "shapes are trimmed with the log"

@@ -112,6 +112,26 @@ def open_new(path: Path) -> BinaryIO:
     return open(descriptor, "wb", buffering=0)
 
 
+def mark_of(path: Path | str) -> tuple[int, int, int] | None:
+    """Which file or folder has a name, when it was last written, and its size; None without one.
+
+    A file that is replaced has another mark, and so has a folder once a name in it comes or goes.
+    """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def list_names(folder: str) -> list[str]:
+    """The paths of all that a folder holds, in order; nothing where there is none."""
+    try:
+        return sorted(f"{folder}/{name}" for name in os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def protect_file(path: Path) -> None:
     """Give a file that another library made the permissions that its folder asks for."""
     with translate_os_errors("change the permissions of", path):

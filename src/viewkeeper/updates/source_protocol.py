@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -284,6 +284,18 @@ class Snapshot(Protocol):
 
 Opener: TypeAlias = Callable[[], Snapshot]
 """Opens a snapshot, here or in a task; can be pickled, and holds no secret."""
+
+
+@runtime_checkable
+class HintedSource(Protocol):
+    """A source that knows without asking whether a look may be worthwhile."""
+
+    def has_news(self) -> bool:
+        """Whether something may have been committed since the last look began; costs microseconds.
+
+        Both answers may be wrong: whoever is told that there is nothing looks all the same, later.
+        """
+        ...
 
 
 class Source(Protocol):

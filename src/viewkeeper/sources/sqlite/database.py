@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, reload_hint
+from viewkeeper.storage import disk
 
 OLDEST_LIBRARY = (3, 37, 0)
 _MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
@@ -73,6 +74,13 @@ class SqliteDatabase:
             self._check_file()
             raise SourceAwayError(self.source, f"{self.path} cannot be reached") from None
         return stat.st_dev, stat.st_ino
+
+    def read_file_marks(self) -> tuple[object, ...]:
+        """What mostly differs after a commit: size and time of the file and of its write-ahead log.
+
+        Not always: the log is written over from its start, and times are only so fine.
+        """
+        return disk.mark_of(f"{self.path}-wal"), disk.mark_of(self.path)
 
     def _check_file(self) -> None:
         if sqlite3.sqlite_version_info < OLDEST_LIBRARY:
@@ -146,6 +154,7 @@ class LastingConnection:
         self.lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._wait_ms: int | None = None
 
     @contextmanager
     def use_connection(self, wait_ms: int | None = None) -> Iterator[sqlite3.Connection]:
@@ -157,8 +166,14 @@ class LastingConnection:
                 self._connection, self._file = self._open_connection(), file
                 self.openings += 1
             waits = int(self.database.busy_seconds * 1000) if wait_ms is None else wait_ms
-            self._connection.execute(f"PRAGMA busy_timeout = {waits}")
+            self.limit_wait(self._connection, waits)
             yield self._connection
+
+    def limit_wait(self, connection: sqlite3.Connection, wait_ms: int) -> None:
+        """Let the connection wait so long for a lock of somebody else."""
+        if self._wait_ms != wait_ms:
+            connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
+            self._wait_ms = wait_ms
 
     def _open_connection(self) -> sqlite3.Connection:
         try:
@@ -176,7 +191,7 @@ class LastingConnection:
         with self.lock:
             if self._connection is not None:
                 self._connection.close()
-            self._connection = None
+            self._connection, self._wait_ms = None, None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from viewkeeper.sources.handles import Book
 from viewkeeper.sources.sqlite.capture import capture_tables
 from viewkeeper.sources.sqlite.database import OLDEST_LIBRARY, journal_mode
 from viewkeeper.sources.sqlite.handle_lookup import find_handle
-from viewkeeper.sources.sqlite.log import summarize_changes
+from viewkeeper.sources.sqlite.log import captures_of_reader, summarize_changes
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 
@@ -47,7 +47,7 @@ def health_of_log(connection: sqlite3.Connection, reader: str, positions: Iterab
 def _behind_of(
     connection: sqlite3.Connection, reader: str, after: int, until: int
 ) -> ChangesBehind:
-    found = summarize_changes(connection, reader, after, until)
+    found = summarize_changes(connection, captures_of_reader(connection, reader), after, until)
     return ChangesBehind(found.changes, found.oldest_at)
 
 

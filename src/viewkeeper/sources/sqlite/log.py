@@ -18,7 +18,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,18 +26,21 @@ from viewkeeper.errors import BrokenQueryError, GapError, reload_hint
 from viewkeeper.sources.sqlite.capture.capture_tables import (
     TableCapture,
     database_id,
-    is_recorded,
     read_captures,
     reader_columns,
     reader_position,
-    require_installed,
-    schema_version,
 )
 from viewkeeper.sources.sqlite.capture.follow import record_shapes
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG
 from viewkeeper.sources.sqlite.database import is_busy, read_transaction, write_transaction
 from viewkeeper.sources.sqlite.handle_lookup import FoundTable, find_logged, schema_changes_between
+from viewkeeper.sources.sqlite.read_connections import ReadConnections
 from viewkeeper.sources.sqlite.reader_registration import ReaderRegistration
+from viewkeeper.sources.sqlite.resolved_tables import (
+    DatabaseState,
+    ResolvedTable,
+    read_database_state,
+)
 from viewkeeper.sources.sqlite.schema import quote_name
 from viewkeeper.sources.sqlite.types import ROWS_PER_BATCH
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
@@ -94,13 +96,24 @@ def find_pieces(
     return tuple(reversed(written))
 
 
+def steady_piece(kept: ResolvedTable, after: int, until: int) -> LogPiece:
+    """The same where one capture has written all of it."""
+    assert kept.capture is not None, "what is steady is captured"
+    return LogPiece(kept.capture, after, until)
+
+
 def read_piece(
-    connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], piece: LogPiece
+    connection: sqlite3.Connection,
+    found: FoundTable | ResolvedTable,
+    columns: Sequence[str],
+    piece: LogPiece,
 ) -> Iterator[pa.RecordBatch]:
     """The changes in a piece of the log, in its order, as change batches.
 
     A column that was added and is NULL in all rows from before it was captured is NULL there.
     """
+    layout = found.layout_of(columns, (COUNT, POSITION))
+    found = found.found if isinstance(found, ResolvedTable) else found
     slots = {number: f"c{i}" for i, number in enumerate(piece.capture.columns)}
     fields = []
     for name in columns:
@@ -114,7 +127,7 @@ def read_piece(
         f"SELECT {select} FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? ORDER BY seq",
         (piece.after, piece.until, piece.capture.id),
     )
-    yield from found.layout_of(columns, (COUNT, POSITION)).read_batches(cursor)
+    yield from layout.read_batches(cursor)
 
 
 def _check_unwritten(
@@ -136,14 +149,22 @@ def _check_unwritten(
 
 
 def read_tail(
-    connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], span: range
+    connection: sqlite3.Connection,
+    kept: ResolvedTable,
+    columns: Sequence[str],
+    span: range,
+    state: DatabaseState,
 ) -> pa.Table:
-    """A relation's changes in `span`, all at once, inside the caller's read transaction."""
-    schema = found.layout_of(columns, (COUNT, POSITION)).schema
+    """A relation's changes in `span`, all at once, inside the caller's read transaction, which has
+    this state."""
+    schema = kept.layout_of(columns, (COUNT, POSITION)).schema
+    after, until = span.start - 1, span.stop - 1
     batches: list[pa.RecordBatch] = []
-    if len(span) > 0:
-        for piece in find_pieces(connection, found, span.start - 1, span.stop - 1):
-            batches += read_piece(connection, found, columns, piece)
+    if len(span) > 0 and after >= state.trimmed and kept.is_steady_since(after):
+        batches += read_piece(connection, kept, columns, steady_piece(kept, after, until))
+    elif len(span) > 0:
+        for piece in find_pieces(connection, kept.found, after, until):
+            batches += read_piece(connection, kept.found, columns, piece)
     return pa.Table.from_batches(batches, schema)
 
 
@@ -156,9 +177,11 @@ def split_windows(after: int, until: int) -> Iterator[tuple[int, int]]:
 class LoggedChanges:
     """The log of one source, for its reader; knows what the last look has seen."""
 
-    def __init__(self, registration: ReaderRegistration) -> None:
+    def __init__(self, registration: ReaderRegistration, connections: ReadConnections) -> None:
         self._registration = registration
+        self._connections = connections
         self._opening = 0
+        self._followed = FollowedCaptures(None, None, ())
         self._seen: SeenVersion | None = None
         self._shapes: ReportedShapes | None = None
         self._passed = 0
@@ -185,11 +208,10 @@ class LoggedChanges:
             self._seen = None
             for _ in range(_RECORD_TRIES):
                 with read_transaction(connection):
-                    position = self._registration.check_position(connection, after)
-                    shapes = schema_version(connection)
-                    same = self._shapes is not None and self._shapes.version == shapes
-                    if same or is_recorded(connection):
-                        return self._report_boundary(connection, after, position, version, shapes)
+                    state = self._registration.check_position(connection, after)
+                    same = self._shapes is not None and self._shapes.version == state.schema
+                    if same or state.is_recorded:
+                        return self._report_boundary(connection, after, state, version)
                 if not self._record_shapes(connection):
                     break
             return ()
@@ -200,10 +222,13 @@ class LoggedChanges:
             self._seen, self._shapes = None, None
 
     def _report_boundary(
-        self, connection: sqlite3.Connection, after: int, position: int, version: int, shapes: int
+        self, connection: sqlite3.Connection, after: int, state: DatabaseState, version: int
     ) -> tuple[Boundary, ...]:
-        registration = self._registration
-        found = summarize_changes(connection, registration.reader, after, position)
+        registration, position, shapes = self._registration, state.position, state.schema
+        if not self._followed.is_current(state):
+            ids = captures_of_reader(connection, registration.reader)
+            self._followed = FollowedCaptures(state.version, state.reader_tables, ids)
+        found = summarize_changes(connection, self._followed.ids, after, position)
         known, reshaped = self._shapes, tuple[SchemaChange, ...]()
         if known is None or known.version != shapes or after < known.position:
             reshaped = schema_changes_between(
@@ -211,10 +236,10 @@ class LoggedChanges:
             )
         self._shapes = ReportedShapes(shapes, position)
         is_quiet = found.changes == 0 and not reshaped
-        self._seen, self._passed = SeenVersion(version, after if is_quiet else None), position
+        self._seen, self._passed = SeenVersion(version, after if is_quiet else position), position
         if is_quiet and position - after < _IDLE_CHANGES:
             return ()
-        registration.memory.remember_position(connection, position)
+        registration.memory.remember_position(connection, state)
         return (Boundary(position, found.oldest_at, found.changes, reshaped=reshaped),)
 
     def has_passed(self, position: int) -> bool:
@@ -222,7 +247,7 @@ class LoggedChanges:
 
     def _record_shapes(self, connection: sqlite3.Connection) -> bool:
         """Write down what became of the captured tables; whether the database was free for it."""
-        connection.execute(f"PRAGMA busy_timeout = {_RECORD_WAIT_MS}")
+        self._registration.session.limit_wait(connection, _RECORD_WAIT_MS)
         try:
             with write_transaction(connection):
                 record_shapes(connection, self._registration.source)
@@ -235,52 +260,53 @@ class LoggedChanges:
     def read_changes(self, tables: Tables, after: int, until: int) -> TableBatches:
         """Streamed in pieces of the log; `_position` is the log position of each change."""
         database = self._registration.session.database
-        opened = closing(database.open_connection(write=False))
-        with opened as connection, database.translate_errors():
-            for start, end in split_windows(after, until):
-                piece = range(start + 1, end + 1)
-                yield from self._read_window(connection, tables, (after, until), piece)
+        reading, is_whole = self._connections.take_connection(), False
+        try:
+            with database.translate_errors():
+                for start, end in split_windows(after, until):
+                    piece = range(start + 1, end + 1)
+                    yield from self._read_window(reading.connection, tables, (after, until), piece)
+            is_whole = True
+        finally:
+            self._connections.give_back(reading, is_whole)
 
     def _read_window(
         self, connection: sqlite3.Connection, tables: Tables, span: tuple[int, int], piece: range
     ) -> list[tuple[str, pa.RecordBatch]]:
         """One short read: nothing stays open while the caller works on the batches."""
-        registration = self._registration
-        read: list[tuple[str, pa.RecordBatch]] = []
+        source, reader = self._registration.source, self._registration.reader
+        book, read = self._registration.handles.copy_book(), list[tuple[str, pa.RecordBatch]]()
+        after, until = piece.start - 1, piece.stop - 1
         with read_transaction(connection):
-            require_installed(connection, registration.source)
-            reader_position(connection, registration.source, registration.reader)
+            state = read_database_state(connection, source, reader)
+            if state.reader_position is None:
+                reader_position(connection, source, reader)
             for handle, columns in tables.items():
-                found = find_logged(
-                    connection,
-                    registration.source,
-                    registration.handles.copy_book(),
-                    handle,
-                    columns,
-                    span,
+                kept = self._connections.tables.find_steady(
+                    connection, state, book, handle, span[0]
                 )
-                for part in find_pieces(connection, found, piece.start - 1, piece.stop - 1):
-                    batches = read_piece(connection, found, columns, part)
-                    read += ((handle, batch) for batch in batches)
+                if kept is not None:
+                    part = steady_piece(kept, after, until)
+                    read += [(handle, b) for b in read_piece(connection, kept, columns, part)]
+                    continue
+                found = find_logged(connection, source, book, handle, columns, span)
+                for part in find_pieces(connection, found, after, until):
+                    read += [(handle, b) for b in read_piece(connection, found, columns, part)]
         return read
 
 
 @dataclass(frozen=True, slots=True)
 class SeenVersion:
-    """The version at the last look; nothing was found after `quiet_after`, if that is given.
+    """The version at the last look; there was nothing after `quiet_after`.
 
     `data_version` changes when another connection commits, and then only.
     """
 
     data_version: int
-    quiet_after: int | None
+    quiet_after: int
 
     def is_quiet(self, data_version: int, after: int) -> bool:
-        return (
-            self.quiet_after is not None
-            and self.data_version == data_version
-            and after == self.quiet_after
-        )
+        return self.data_version == data_version and after == self.quiet_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,14 +328,30 @@ class ChangeSummary:
     oldest_at: float
 
 
-def summarize_changes(
-    connection: sqlite3.Connection, reader: str, after: int, until: int
-) -> ChangeSummary:
+@dataclass(frozen=True, slots=True)
+class FollowedCaptures:
+    """The captures of what a reader follows, for one version of the schema."""
+
+    version: tuple[object, ...] | None
+    reader_tables: str | None
+    ids: tuple[int, ...]
+
+    def is_current(self, state: DatabaseState) -> bool:
+        return (self.version, self.reader_tables) == (state.version, state.reader_tables)
+
+
+def captures_of_reader(connection: sqlite3.Connection, reader: str) -> tuple[int, ...]:
+    """All captures, old ones too, of the tables that a reader follows."""
     followed = reader_columns(connection, reader)
-    ids = [str(each.id) for each in read_captures(connection) if each.relation in followed]
+    return tuple(each.id for each in read_captures(connection) if each.relation in followed)
+
+
+def summarize_changes(
+    connection: sqlite3.Connection, captures: Sequence[int], after: int, until: int
+) -> ChangeSummary:
     query = (
         f"SELECT count(*), min(at) FROM main.{LOG}"
-        f" WHERE seq > ? AND seq <= ? AND capture IN ({', '.join(ids)})"
+        f" WHERE seq > ? AND seq <= ? AND capture IN ({', '.join(map(str, captures))})"
     )
     count, oldest = connection.execute(query, (after, until)).fetchone()
     if oldest is None:

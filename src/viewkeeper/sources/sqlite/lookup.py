@@ -35,7 +35,6 @@ from viewkeeper.sources.sqlite.schema import (
 from viewkeeper.sources.sqlite.types import SqliteKind, as_is, kind_or_refuse
 from viewkeeper.view.local_condition import LocalCondition
 
-KEYS = f"temp.{OWN_PREFIX}keys"
 # What SQLite itself brings; any other collation exists only in the application's connections.
 _BUILT_IN = frozenset({"BINARY", "NOCASE", "RTRIM"})
 
@@ -92,26 +91,54 @@ def _stored_values(kind: SqliteKind, values: Sequence[object]) -> Sequence[objec
     return [None if value is None else kind.to_stored(value) for value in values]
 
 
-def load_keys(
-    connection: sqlite3.Connection,
-    table: SqliteTable,
-    keys: dict[tuple[object, ...], None],
-    columns: Sequence[SqliteKeyColumn],
-) -> None:
-    """Replace the temporary table of keys; indexed unless the keys only drive the search."""
-    fields = ", ".join(f"k{i} {column.affinity}" for i, column in enumerate(columns))
-    names = ", ".join(f"k{i}" for i in range(len(columns)))
-    marks = ", ".join("?" for _ in columns)
-    connection.execute(f"DROP TABLE IF EXISTS {KEYS}")
-    connection.execute(f"CREATE TABLE {KEYS} ({fields})")
-    if len(columns) == 1 and pa.types.is_integer(columns[0].kind.arrow):
-        # One statement instead of one per key. Integers only: SQLite's JSON cuts text at a zero.
-        numbers = json.dumps([key for (key,) in keys])
-        connection.execute(f"INSERT INTO {KEYS} SELECT value FROM json_each(?)", (numbers,))
-    else:
-        connection.executemany(f"INSERT INTO {KEYS} VALUES ({marks})", keys)
-    if len(prefix_of(table, [column.column for column in columns])) < len(columns):
-        connection.execute(f"CREATE INDEX {KEYS}_all ON {OWN_PREFIX}keys ({names})")
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """The temporary table of keys of these columns; indexed unless the keys only drive the search.
+
+    It stays on its connection, so that the next lookup of the same kind finds it there: making a
+    table would have SQLite compile all statements again.
+    """
+
+    affinities: tuple[str, ...]
+    is_indexed: bool
+
+    @property
+    def name(self) -> str:
+        kind = "indexed" if self.is_indexed else "plain"
+        return "_".join((f"{OWN_PREFIX}keys", kind, *self.affinities)).lower()
+
+    def make_table(self, connection: sqlite3.Connection) -> None:
+        fields = ", ".join(f"k{i} {affinity}" for i, affinity in enumerate(self.affinities))
+        connection.execute(f"CREATE TABLE IF NOT EXISTS temp.{self.name} ({fields})")
+        if self.is_indexed:
+            names = ", ".join(f"k{i}" for i in range(len(self.affinities)))
+            index = f"temp.{self.name}_all ON {self.name}"
+            connection.execute(f"CREATE INDEX IF NOT EXISTS {index} ({names})")
+
+    def load_keys(
+        self, connection: sqlite3.Connection, keys: dict[tuple[object, ...], None], integers: bool
+    ) -> None:
+        """Replace the keys; `integers` are single whole numbers."""
+        connection.execute(f"DELETE FROM temp.{self.name}")
+        if integers:
+            # One statement instead of one per key; SQLite's JSON cuts text at a zero.
+            numbers = json.dumps([key for (key,) in keys])
+            query = f"INSERT INTO temp.{self.name} SELECT value FROM json_each(?)"
+            connection.execute(query, (numbers,))
+        else:
+            marks = ", ".join("?" for _ in self.affinities)
+            connection.executemany(f"INSERT INTO temp.{self.name} VALUES ({marks})", keys)
+
+
+def key_table_of(table: SqliteTable, columns: Sequence[SqliteKeyColumn]) -> KeyTable:
+    """Where the keys of a lookup go."""
+    driving = len(prefix_of(table, [column.column for column in columns])) == len(columns)
+    return KeyTable(tuple(column.affinity for column in columns), not driving)
+
+
+def has_integer_keys(columns: Sequence[SqliteKeyColumn]) -> bool:
+    """Whether keys are single whole numbers."""
+    return len(columns) == 1 and pa.types.is_integer(columns[0].kind.arrow)
 
 
 def filter_conditions(
@@ -167,6 +194,7 @@ def _is_usable(part: KeyPart, wanted: set[str]) -> bool:
 
 def lookup_query(table: SqliteTable, select: str, columns: Sequence[SqliteKeyColumn]) -> str:
     """The query for the rows `r` of a table that match the loaded keys."""
+    loaded = f"temp.{key_table_of(table, columns).name}"
     prefix = prefix_of(table, [column.column for column in columns])
     relation = f"main.{quote_name(table.name)} AS r"
     numbers = {column.column: i for i, column in enumerate(columns)}
@@ -178,7 +206,7 @@ def lookup_query(table: SqliteTable, select: str, columns: Sequence[SqliteKeyCol
         column.match_condition(f"k.k{i}", f"r.{quote_name(column.column)}", "BINARY")
         for i, column in enumerate(columns)
     ]
-    checked = f"EXISTS (SELECT 1 FROM {KEYS} AS k WHERE {' AND '.join(probe)})"
+    checked = f"EXISTS (SELECT 1 FROM {loaded} AS k WHERE {' AND '.join(probe)})"
     if not prefix:
         return f"SELECT {select} FROM {relation} WHERE {checked}"
     led = [(numbers[part.column], part) for part in prefix]
@@ -188,7 +216,7 @@ def lookup_query(table: SqliteTable, select: str, columns: Sequence[SqliteKeyCol
     ]
     if len(prefix) == len(columns):
         where = " AND ".join(dict.fromkeys([*search, *exact]))
-        return f"SELECT {select} FROM {KEYS} AS k CROSS JOIN {relation} WHERE {where}"
-    drivers = f"(SELECT DISTINCT {', '.join(f'k{i}' for i, _ in led)} FROM {KEYS}) AS k"
+        return f"SELECT {select} FROM {loaded} AS k CROSS JOIN {relation} WHERE {where}"
+    drivers = f"(SELECT DISTINCT {', '.join(f'k{i}' for i, _ in led)} FROM {loaded}) AS k"
     where = " AND ".join(dict.fromkeys([*search, *(exact[i] for i, _ in led), checked]))
     return f"SELECT {select} FROM {drivers} CROSS JOIN {relation} WHERE {where}"

@@ -44,6 +44,7 @@ from viewkeeper.sources.sqlite.capture.follow import detach_reader, follow_for_r
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, pending_name
 from viewkeeper.sources.sqlite.database import LastingConnection, is_busy, write_transaction
 from viewkeeper.sources.sqlite.handle_lookup import find_wanted
+from viewkeeper.sources.sqlite.resolved_tables import DatabaseState, read_database_state
 from viewkeeper.sources.state_files import read_state_file
 from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
@@ -56,6 +57,8 @@ _TRIM_WAIT_MS = 50
 # A transaction that trims is meant to take less than this, so that writers hardly notice it.
 _TRIM_STEP_SECONDS = 0.004
 _TRIM_ROWS = 500
+# What is settled is looked at again after a while: a writer may have left rows to clean up.
+_SETTLED_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +96,23 @@ class ReaderRegistration:
                 self.handles.add_target(each.handle, f"{database}/{relation}", columns)
             return position
 
-    def check_position(self, connection: sqlite3.Connection, after: int) -> int:
-        """The newest position, if this is still the database in which `after` was reached."""
-        state = read_state(connection, self.source, self.reader)
-        self.memory.check_state(connection, self.source, state, after)
-        return state.position
+    def check_position(self, connection: sqlite3.Connection, after: int) -> DatabaseState:
+        """The state, if this is still the database in which `after` was reached."""
+        state = read_database_state(connection, self.source, self.reader)
+        at = state.reader_position
+        if at is None:
+            at = reader_position(connection, self.source, self.reader)
+        self.memory.check_state(connection, self.source, state, at, after)
+        return state
 
     def acknowledge_position(self, position: int) -> None:
         """Store the position, then trim what every reader has acknowledged.
 
         A database that is busy is no error: the next acknowledgement does what this one could not.
+        One that comes again soon after it was done has nothing to do.
         """
+        if self.memory.is_settled(position, time.monotonic()):
+            return
         with self.session.use_connection(wait_ms=_TRIM_WAIT_MS) as connection:
             try:
                 reader_position(connection, self.source, self.reader)
@@ -113,6 +122,8 @@ class ReaderRegistration:
                 )
                 self.memory.note_acknowledged(position)
                 trim_log(connection, _TRIM_SECONDS)
+                if is_trimmed(connection, position):
+                    self.memory.note_trimmed(time.monotonic())
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
@@ -144,25 +155,6 @@ class ReaderRegistration:
 
 
 @dataclass(frozen=True, slots=True)
-class SqliteState:
-    """Which database this is, where its log ends, and up to where the reader has acknowledged."""
-
-    database_id: str
-    position: int
-    reader_position: int
-
-
-def read_state(connection: sqlite3.Connection, source: str, reader: str) -> SqliteState:
-    """The state inside the caller's read transaction; a GapError if it is not followed."""
-    require_installed(connection, source)
-    return SqliteState(
-        database_id(connection)[0],
-        newest_position(connection),
-        reader_position(connection, source, reader),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class KnownLog:
     """The database, the newest row that was reported, and where the log began to be this one."""
 
@@ -180,6 +172,7 @@ class LogMemory:
         self._file = home / FILE if home is not None else None
         self._database: str | None = None
         self._acknowledged = -1
+        self._trimmed: tuple[KnownLog | None, float] | None = None
         self._known: KnownLog | None = None
         self._is_read = self._file is None
 
@@ -192,43 +185,60 @@ class LogMemory:
         known, database = self._read_known(), database_id(connection)[0]
         self._database = database
         floor, end = known.floor if known is not None else 0, newest_position(connection)
-        if known is not None and not _is_same(connection, known):
+        if known is not None and not _is_same(connection, known, database_id(connection)):
             floor = end = write_mark(connection, max(end, known.position) + 1)
         self._write_known(KnownLog(database, end, _row_at(connection, end), floor), durable=True)
         return end
 
     def note_acknowledged(self, position: int) -> None:
         """Positions below the acknowledged one are not of the database that was followed."""
-        self._acknowledged = max(self._acknowledged, position)
+        if position > self._acknowledged:
+            self._acknowledged, self._trimmed = position, None
+
+    def note_trimmed(self, now: float) -> None:
+        """All that may go of what was acknowledged has gone."""
+        self._trimmed = (self._known, now)
+
+    def is_settled(self, position: int, now: float) -> bool:
+        """Whether a position was acknowledged and all was trimmed a short time ago, and nothing was
+        reported since."""
+        if self._trimmed is None or position > self._acknowledged:
+            return False
+        known, at = self._trimmed
+        return known == self._known and now - at < _SETTLED_SECONDS
 
     def check_state(
-        self, connection: sqlite3.Connection, source: str, state: SqliteState, after: int
+        self,
+        connection: sqlite3.Connection,
+        source: str,
+        state: DatabaseState,
+        acknowledged: int,
+        after: int,
     ) -> None:
         """A GapError unless this is still the database in which `after` was reached."""
-        went_back = (
-            state.reader_position < self._acknowledged
-            or max(after, state.reader_position) > state.position
-        )
-        if went_back or (self._database is not None and self._database != state.database_id):
+        went_back = acknowledged < self._acknowledged or max(after, acknowledged) > state.position
+        if went_back or (self._database is not None and self._database != state.database):
             raise GapError(
                 source,
                 f"position {after} is not of this database, which ends at {state.position}",
                 detail="it was restored from a backup, or replaced by another one",
                 hint=reload_hint(),
             )
-        self._check_position(connection, source, after)
-        self._database = state.database_id
+        self._check_position(connection, source, state, after)
+        self._database = state.database
 
-    def remember_position(self, connection: sqlite3.Connection, reported: int) -> None:
-        """A position is about to be reported."""
-        known, row = self._read_known(), _row_at(connection, reported)
+    def remember_position(self, connection: sqlite3.Connection, state: DatabaseState) -> None:
+        """The position of a state is about to be reported."""
+        known, row = self._read_known(), _row_at(connection, state.position)
         floor = known.floor if known is not None else 0
-        self._write_known(KnownLog(database_id(connection)[0], reported, row, floor), durable=False)
+        self._write_known(KnownLog(state.database, state.position, row, floor), durable=False)
 
-    def _check_position(self, connection: sqlite3.Connection, source: str, after: int) -> None:
+    def _check_position(
+        self, connection: sqlite3.Connection, source: str, state: DatabaseState, after: int
+    ) -> None:
         """A GapError if this is not the log in which `after` was reached."""
-        known = self._read_known()
-        if known is None or (after >= known.floor and _is_same(connection, known)):
+        known, identity = self._read_known(), (state.database, state.trimmed)
+        if known is None or (after >= known.floor and _is_same(connection, known, identity)):
             return
         raise GapError(
             source,
@@ -239,7 +249,7 @@ class LogMemory:
 
     def forget_log(self) -> None:
         self._known, self._is_read = None, True
-        self._database, self._acknowledged = None, -1
+        self._database, self._acknowledged, self._trimmed = None, -1, None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
@@ -257,8 +267,8 @@ class LogMemory:
             self._known = known
 
 
-def _is_same(connection: sqlite3.Connection, known: KnownLog) -> bool:
-    database, trimmed = database_id(connection)
+def _is_same(connection: sqlite3.Connection, known: KnownLog, identity: tuple[str, int]) -> bool:
+    database, trimmed = identity
     return database == known.database and (
         known.position <= trimmed or _row_at(connection, known.position) == known.row
     )
@@ -282,6 +292,12 @@ def trim_floor(connection: sqlite3.Connection, now: float) -> int | None:
     )
     row = connection.execute(query, (now,)).fetchone()
     return None if row[0] is None else min(int(row[0]), newest_position(connection) - 1)
+
+
+def is_trimmed(connection: sqlite3.Connection, position: int) -> bool:
+    """Whether nothing is left of what a reader at a position lets go: there was time for all
+    of it, and nobody else keeps it."""
+    return database_id(connection)[1] >= min(position, newest_position(connection) - 1)
 
 
 def trim_log(

@@ -15,84 +15,123 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from viewkeeper.sources.handles import Book
 from viewkeeper.sources.sqlite import log as sqlite_log
-from viewkeeper.sources.sqlite.capture.capture_tables import (
-    newest_position,
-    require_installed,
-    schema_version,
-)
-from viewkeeper.sources.sqlite.database import SqliteDatabase, journal_mode
-from viewkeeper.sources.sqlite.handle_lookup import FoundTable, find_handle, refuse_broken, table_of
+from viewkeeper.sources.sqlite.database import SqliteDatabase, read_transaction
+from viewkeeper.sources.sqlite.handle_lookup import FoundTable, refuse_broken
 from viewkeeper.sources.sqlite.lookup import (
     SqliteKeyColumn,
     filter_conditions,
+    has_integer_keys,
     key_columns,
-    load_keys,
+    key_table_of,
     lookup_query,
     stored_keys,
+)
+from viewkeeper.sources.sqlite.read_connections import ReadConnections
+from viewkeeper.sources.sqlite.resolved_tables import (
+    DatabaseState,
+    ResolvedTable,
+    read_database_state,
 )
 from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
 from viewkeeper.sources.tables.key_range import bounds_query, key_range_of, range_condition
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.source_protocol import Answer, KeyRange, Lookup, Scan
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """The table of a handle, as it was found in a transaction."""
+class SqliteOpener:
+    """Opens snapshots of a database: in this process on connections that are kept, in a task on one
+    of its own."""
 
-    found: FoundTable
-    table: SqliteTable
+    def __init__(
+        self, database: SqliteDatabase, book: Book, connections: ReadConnections | None = None
+    ) -> None:
+        self._database = database
+        self._book = book
+        self._connections = connections
+
+    def __call__(self) -> SqliteSnapshot:
+        connections = self._connections or ReadConnections(self._database, idle_max=0)
+        return SqliteSnapshot(connections, self._book)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Connections stay behind; another process opens its own."""
+        return (SqliteOpener, (self._database, self._book))
 
 
 class SqliteSnapshot:
     """Reads one SQLite database; used by one task."""
 
-    def __init__(self, database: SqliteDatabase, book: Book) -> None:
-        self._database = database
+    def __init__(self, connections: ReadConnections, book: Book) -> None:
+        self._database = connections.database
+        self._connections = connections
         self._book = book
-        self._connection = database.open_connection(write=False)
-        self._read: dict[str, _Read] = {}
-        self._schema_version: int | None = None
-        with database.translate_errors():
-            self._is_wal = journal_mode(self._connection) == "wal"
-            if self._is_wal:
-                self._connection.execute("BEGIN")
-                self._check_installed()
+        self._is_whole = True
+        self._state: DatabaseState | None = None
+        """The state of the snapshot's own transaction, in WAL mode."""
+        self._reading = connections.take_connection()
+        self._connection = self._reading.connection
+        try:
+            with self._database.translate_errors():
+                self._is_wal = self._reading.is_wal
+                if self._is_wal:
+                    self._connection.execute("BEGIN")
+                    self._state = read_database_state(self._connection, self._database.source)
+        except BaseException:
+            self._is_whole = False
+            self.close()
+            raise
 
     def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
-        handle = lookup.relation.table
-        with self._database.translate_errors():
+        with self._noting_failure():
+            if self._state is not None:
+                read = self._find_table(self._state, lookup.relation)
+                keyed = self._load_lookup_keys(read.table, lookup)
+                return self._answer_keyed(read, lookup, keyed, after, self._state)
             # Keys are loaded before the read begins, so that in rollback mode it is short.
-            read = self._resolve_handle(handle)
+            with self._short_read() as state:
+                read = self._find_table(state, lookup.relation)
             keyed = self._load_lookup_keys(read.table, lookup)
-            with self._read_transaction() as cut:
-                if not self._is_wal and self._schema_version != schema_version(self._connection):
-                    # The schema has changed since; now it cannot.
-                    read = self._find_handle(handle)
+            with self._short_read() as now:
+                if not now.is_recorded or now.version != state.version:
+                    # The schema has changed since, or may have; now it cannot.
+                    read = self._find_table(now, lookup.relation)
                     keyed = self._load_lookup_keys(read.table, lookup)
-                return self._answer_keyed(read, lookup, keyed, after, cut)
+                return self._answer_keyed(read, lookup, keyed, after, now)
+
+    def _find_table(self, state: DatabaseState, relation: Relation) -> ResolvedTable:
+        tables = self._connections.tables
+        return tables.find_table(self._connection, state, self._book, relation.table)
 
     def _answer_keyed(
         self,
-        read: _Read,
+        read: ResolvedTable,
         lookup: Lookup,
         keyed: tuple[SqliteKeyColumn, ...] | None,
         after: int,
-        cut: int,
+        state: DatabaseState,
     ) -> Answer:
         found, columns = read.found, tuple(dict.fromkeys([*lookup.columns, *lookup.on]))
-        refuse_broken(self._connection, found, columns, after)
+        if not read.is_steady_since(after):
+            refuse_broken(self._connection, found, columns, after)
         rows = self._read_rows(read, lookup, keyed)
-        span = range(after + 1, cut + 1)
-        tail = sqlite_log.read_tail(self._connection, found, lookup.columns, span)
-        return Answer(rows, Cut(cut), after, tail)
+        span = range(after + 1, state.position + 1)
+        tail = self._read_span(read, lookup.columns, state, span)
+        return Answer(rows, Cut(state.position), after, tail)
+
+    def _read_span(
+        self, read: ResolvedTable, columns: Sequence[str], state: DatabaseState, span: range
+    ) -> pa.Table:
+        """The changes in `span`, inside the caller's read transaction."""
+        layout = read.layout_of(columns, (COUNT, POSITION))
+        if not span:
+            return layout.schema.empty_table()
+        return sqlite_log.read_tail(self._connection, read, columns, span, state)
 
     def _load_lookup_keys(
         self, table: SqliteTable, lookup: Lookup
@@ -105,13 +144,16 @@ class SqliteSnapshot:
         if keys is None:
             return None
         columns = tuple(column for _, column in found)
-        load_keys(self._connection, table, keys, columns)
+        wanted = key_table_of(table, columns)
+        if wanted.name not in self._reading.key_tables:
+            wanted.make_table(self._connection)
+            self._reading.key_tables.add(wanted.name)
+        wanted.load_keys(self._connection, keys, has_integer_keys(columns))
         return columns
 
     def _read_rows(
-        self, read: _Read, lookup: Lookup, keyed: tuple[SqliteKeyColumn, ...] | None
+        self, read: ResolvedTable, lookup: Lookup, keyed: tuple[SqliteKeyColumn, ...] | None
     ) -> pa.Table:
-        shape = read.found.layout_of(lookup.columns)
         select = _select_list(read.found, lookup.columns)
         source, table = self._database.source, read.table
         filters, values = filter_conditions(source, table, lookup.conditions)
@@ -120,7 +162,7 @@ class SqliteSnapshot:
         else:
             query = lookup_query(table, select, keyed)
         whole = " AND ".join([query, *filters])
-        return shape.read_all(self._connection.execute(whole, values))
+        return read.layout_of(lookup.columns).read_all(self._connection.execute(whole, values))
 
     def scan_relation(
         self,
@@ -129,10 +171,12 @@ class SqliteSnapshot:
         after: int,
         part: KeyRange | None = None,
     ) -> Scan:
-        with self._database.translate_errors(), self._read_transaction() as cut:
-            read = self._find_handle(relation.table)
+        # Rows may be left unread, and then the connection would stay in its transaction.
+        self._is_whole = False
+        with self._database.translate_errors(), self._read_transaction() as state:
+            read = self._find_table(state, relation)
             refuse_broken(self._connection, read.found, columns, after)
-            shape, table = read.found.layout_of(columns), read.table
+            shape, table = read.layout_of(columns), read.table
             named = "" if table.rowid is None else f", r.{quote_name(table.rowid)}"
             select = _select_list(read.found, columns) + named
             query = f"SELECT {select} FROM main.{quote_name(table.name)} AS r"
@@ -141,13 +185,15 @@ class SqliteSnapshot:
             batches = shape.read_batches(self._connection.execute(query))
             if not self._is_wal:
                 batches = _spool_batches(batches, shape.schema)
-        tail = self._read_tail(read.found, tuple(columns), after, cut)
-        return Scan(Cut(cut), self._translate_batches(batches), self._translate_batches(tail))
+        tail = self._read_tail(read, tuple(columns), after, state.position)
+        return Scan(
+            Cut(state.position), self._translate_batches(batches), self._translate_batches(tail)
+        )
 
     def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
         """By the column that is the rowid; other keys may hold values of any type."""
-        with self._database.translate_errors(), self._read_transaction():
-            read = self._find_handle(relation.table)
+        with self._noting_failure(), self._read_transaction() as state:
+            read = self._find_table(state, relation)
             named = [c for c in columns if read.found.column_named(c).name == read.table.rowid]
             if not named:
                 return None
@@ -160,56 +206,42 @@ class SqliteSnapshot:
             yield from batches
 
     def _read_tail(
-        self, found: FoundTable, columns: tuple[str, ...], after: int, cut: int
+        self, read: ResolvedTable, columns: tuple[str, ...], after: int, cut: int
     ) -> Iterator[pa.RecordBatch]:
         """The log up to a cut never changes, so it may be read after the rows, in short reads."""
         for start, end in sqlite_log.split_windows(after, cut):
-            with self._read_transaction():
+            with self._read_transaction() as state:
                 span = range(start + 1, end + 1)
-                piece = sqlite_log.read_tail(self._connection, found, columns, span)
+                piece = sqlite_log.read_tail(self._connection, read, columns, span, state)
             yield from piece.to_batches()
 
     @contextmanager
-    def _read_transaction(self) -> Iterator[int]:
-        """A read transaction and its cut: the snapshot's own in WAL mode, else a new short one."""
-        connection = self._connection
-        if self._is_wal:
-            yield newest_position(connection)
+    def _read_transaction(self) -> Iterator[DatabaseState]:
+        """A read transaction and its state: the snapshot's own in WAL mode, else a short one."""
+        if self._state is not None:
+            yield self._state
             return
-        connection.execute("BEGIN")
-        try:
-            require_installed(connection, self._database.source)
-            yield newest_position(connection)
-        finally:
-            # Some errors of SQLite have ended the transaction already.
-            if connection.in_transaction:
-                connection.execute("COMMIT")
+        with self._short_read() as state:
+            yield state
 
-    def _check_installed(self) -> None:
+    @contextmanager
+    def _short_read(self) -> Iterator[DatabaseState]:
+        # Some errors of SQLite end the transaction by themselves.
+        with read_transaction(self._connection):
+            yield read_database_state(self._connection, self._database.source)
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        """Inside, errors are ours, and the connection is not used again after one."""
         try:
-            require_installed(self._connection, self._database.source)
+            with self._database.translate_errors():
+                yield
         except BaseException:
-            self.close()
+            self._is_whole = False
             raise
 
-    def _resolve_handle(self, handle: str) -> _Read:
-        """What was found out about a handle, in one transaction and for one version of the schema;
-        whoever uses it sees to it that the version is still the same."""
-        if handle not in self._read:
-            with self._read_transaction():
-                version = schema_version(self._connection)
-                if version != self._schema_version:
-                    self._read.clear()
-                self._schema_version = version
-                self._read[handle] = self._find_handle(handle)
-        return self._read[handle]
-
-    def _find_handle(self, handle: str) -> _Read:
-        found = find_handle(self._connection, self._database.source, self._book, handle)
-        return _Read(found, table_of(self._connection, found))
-
     def close(self) -> None:
-        self._connection.close()
+        self._connections.give_back(self._reading, self._is_whole)
 
 
 def _spool_batches(

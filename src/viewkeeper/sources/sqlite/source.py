@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from viewkeeper.errors import SourceError
@@ -33,8 +32,9 @@ from viewkeeper.sources.sqlite.database import (
     read_transaction,
 )
 from viewkeeper.sources.sqlite.log import LoggedChanges
+from viewkeeper.sources.sqlite.read_connections import ReadConnections
 from viewkeeper.sources.sqlite.reader_registration import LogMemory, ReaderRegistration
-from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
+from viewkeeper.sources.sqlite.snapshot import SqliteOpener
 from viewkeeper.updates.source_protocol import (
     Boundary,
     DetachResult,
@@ -83,7 +83,9 @@ class SqliteSource:
         self._registration = ReaderRegistration(
             self._session, name, reader, self._names, LogMemory(home)
         )
-        self._changes = LoggedChanges(self._registration)
+        self._looked_at: tuple[object, ...] = ()
+        self._connections = ReadConnections(self._database)
+        self._changes = LoggedChanges(self._registration, self._connections)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Connections stay behind; another process opens its own."""
@@ -105,7 +107,11 @@ class SqliteSource:
         return position
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
+        self._looked_at = self._database.read_file_marks()
         return self._changes.look_for_transactions(after)
+
+    def has_news(self) -> bool:
+        return self._database.read_file_marks() != self._looked_at
 
     def has_passed(self, position: int) -> bool:
         return self._changes.has_passed(position)
@@ -116,7 +122,7 @@ class SqliteSource:
     @contextmanager
     def prepare_snapshots(self, after: int = 0, tables: Tables | None = None) -> Iterator[Opener]:
         """Every snapshot reads the log itself, in the transaction that it reads the rows in."""
-        yield partial(SqliteSnapshot, self._database, self._names.copy_book())
+        yield SqliteOpener(self._database, self._names.copy_book(), self._connections)
 
     def acknowledge_position(self, position: int) -> None:
         self._registration.acknowledge_position(position)
@@ -155,4 +161,5 @@ class SqliteSource:
             return [Finding("reachable", "bad", error.message, error.hint)]
 
     def close(self) -> None:
+        self._connections.close()
         self._session.close()

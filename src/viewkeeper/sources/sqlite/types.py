@@ -26,7 +26,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -253,13 +253,14 @@ class SqliteLayout:
     names: tuple[str, ...]
     kinds: tuple[SqliteKind, ...]
     integers: tuple[str, ...] = ()
+    schema: pa.Schema = field(init=False)
 
-    @property
-    def schema(self) -> pa.Schema:
+    def __post_init__(self) -> None:
         fields = [
             pa.field(name, kind.arrow) for name, kind in zip(self.names, self.kinds, strict=True)
         ]
-        return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in self.integers)])
+        fields += [pa.field(name, pa.int64()) for name in self.integers]
+        object.__setattr__(self, "schema", pa.schema(fields))
 
     def read_batches(self, cursor: sqlite3.Cursor) -> Iterator[pa.RecordBatch]:
         while columns := self._next_columns(cursor):

@@ -164,6 +164,13 @@ def newest_shape(connection: sqlite3.Connection, relation: int) -> SqliteShape |
     return shape_at(connection, relation, None)
 
 
+def shaped_since(connection: sqlite3.Connection, relation: int) -> int | None:
+    """The position from which on a table has its newest shape."""
+    query = "SELECT max(seq) FROM main._viewkeeper_shape WHERE relation = ?"
+    found: int | None = connection.execute(query, (relation,)).fetchone()[0]
+    return found
+
+
 def shape_at(
     connection: sqlite3.Connection, relation: int, position: int | None
 ) -> SqliteShape | None:
