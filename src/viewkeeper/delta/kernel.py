@@ -27,6 +27,9 @@ from viewkeeper.view.join_tree import JoinKey, KeyedMatch
 SMALL = 50_000
 """Below this many rows Arrow's thread pool costs more than it gives."""
 
+FEW_PAIRS = 1_024
+"""So many pairs are compared one by one: that costs less than to plan a hash join."""
+
 
 class Kernel:
     """The algebra on Arrow tables."""
@@ -130,6 +133,8 @@ class Kernel:
         return pa.table([*columns, delta[TS], delta[COUNT]], names=[*names, TS, COUNT])
 
     def consolidate(self, delta: pa.Table) -> pa.Table:
+        if delta.num_rows <= 1:
+            return delta.filter(pc.not_equal(delta[COUNT], 0))
         names = [name for name in delta.column_names if name != COUNT]
         grouped = _group_rows(delta, names, [(COUNT, "sum")])
         summed = grouped.rename_columns([*names, COUNT])
@@ -205,7 +210,11 @@ def distinct_rows(table: pa.Table) -> pa.Table:
     >>> distinct_rows(pa.table({"a": [1, 1, None, None]})).to_pydict()
     {'a': [1, None]}
     """
-    return _group_rows(table, table.column_names, []) if table.num_columns else table
+    if not table.num_columns or table.num_rows <= 1:
+        return table
+    if table.num_columns == 1 and not pa.types.is_floating(table.schema.types[0]):
+        return pa.table([pc.unique(table.column(0))], table.column_names)
+    return _group_rows(table, table.column_names, [])
 
 
 def canonical_floats(values: Any) -> Any:
@@ -226,6 +235,8 @@ def matching_pairs(
     if not left:
         ours = np.repeat(np.arange(sizes[0]), sizes[1])
         return pa.array(ours), pa.array(np.tile(np.arange(sizes[1]), sizes[0]))
+    if sizes[0] * sizes[1] <= FEW_PAIRS:
+        return _compare_pairs(left, right, sizes)
     probe, names = _key_table(left, "ours", sizes[0])
     build, _ = _key_table(right, "theirs", sizes[1])
     found = probe.join(build, keys=names, join_type="inner", use_threads=max(sizes) > SMALL)
@@ -239,6 +250,26 @@ def most_rows_of_key(rows: pa.Table, key: Sequence[str]) -> int:
         return rows.num_rows
     counted = rows.select(list(dict.fromkeys(key))).group_by(list(dict.fromkeys(key)))
     return int(pc.max(counted.aggregate([([], "count_all")])["count_all"]).as_py())
+
+
+def _compare_pairs(
+    left: Sequence[tuple[Any, bool]], right: Sequence[tuple[Any, bool]], sizes: tuple[int, int]
+) -> tuple[Any, Any]:
+    """The same for few rows: every pair is compared."""
+    ours = pa.array(np.repeat(np.arange(sizes[0]), sizes[1]))
+    theirs = pa.array(np.tile(np.arange(sizes[1]), sizes[0]))
+    for (one, null_safe), (other, _) in zip(left, right, strict=True):
+        for mine, their in zip(
+            _comparable_arrays(one, null_safe), _comparable_arrays(other, null_safe), strict=True
+        ):
+            equal = pc.equal(pc.take(mine, ours), pc.take(their, theirs))
+            # NULL equals nothing, and a filter passes only what is true.
+            ours, theirs = ours.filter(_one_chunk(equal)), theirs.filter(_one_chunk(equal))
+    return ours, theirs
+
+
+def _one_chunk(values: Any) -> Any:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _row_numbers(found: pa.Table, name: str) -> Any:
