@@ -9,7 +9,7 @@ by the batch, and one transaction of millions of rows is no special case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,14 +98,20 @@ class BatchChanges:
 class UpdateQueue:
     """Collects the changes of one batch and seals them.
 
-    `folder` is where spilled files go; whoever made it removes it.
+    `folder` is where spilled files go; `make_folder` is called before there is one. Whoever gave it
+    removes it.
     """
 
     def __init__(
-        self, schemas: Mapping[Relation, pa.Schema], folder: str, memory_bytes: int
+        self,
+        schemas: Mapping[Relation, pa.Schema],
+        folder: str,
+        memory_bytes: int,
+        make_folder: Callable[[], None] = lambda: None,
     ) -> None:
         self._schemas = dict(schemas)
         self._folder = folder
+        self._make_folder = make_folder
         self._limit = memory_bytes
         self._held: dict[Relation, list[pa.RecordBatch]] = {r: [] for r in schemas}
         self._writers: dict[Relation, pa.ipc.RecordBatchFileWriter] = {}
@@ -148,6 +154,7 @@ class UpdateQueue:
         return f"{self._folder}/changes-{number}.arrow"
 
     def _spill_to_files(self) -> None:
+        self._make_folder()
         for relation, batches in self._held.items():
             if batches and relation not in self._writers:
                 schema = self._schemas[relation]

@@ -172,7 +172,8 @@ class BatchRunner:
 
     def clean_spool(self) -> None:
         """Remove what the last batch spilled."""
-        shutil.rmtree(self._spool / "batch", ignore_errors=True)
+        if (self._spool / "batch").exists():
+            shutil.rmtree(self._spool / "batch", ignore_errors=True)
 
     def _read_changes(
         self,
@@ -270,11 +271,10 @@ class BatchRunner:
     ) -> BatchChanges:
         self.clean_spool()
         folder = self._spool / "batch"
-        with disk.translate_os_errors("create", folder):
-            folder.mkdir(parents=True)
         schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
         types = {relation: types_of(fields) for relation, fields in wanted.items()}
-        queue = UpdateQueue(schemas, str(folder), self._settings.batch.memory)
+        make_folder = partial(folder.mkdir, parents=True, exist_ok=True)
+        queue = UpdateQueue(schemas, str(folder), self._settings.batch.memory, make_folder)
         stamps: dict[str, Stamps] = {}
         for name in dict.fromkeys(entry.source for entry in entries):
             mine = [entry for entry in entries if entry.source == name]

@@ -58,9 +58,12 @@ class ChangeArchive:
     def __init__(self, folder: Path, guard: disk.Guard = disk.no_guard) -> None:
         self._folder = folder
         self._guard = guard
+        self._tidy: dict[Relation, ArchivedSpan] = {}
+        """Relations whose files are those that the index counts, as of these spans."""
 
     def keep_changes(self, changes: BatchChanges, after: int, until: int) -> None:
         """Keep the changes with `after` < ts <= `until`, unless they already are."""
+        tidy, self._tidy = self._tidy, {}
         with disk.translate_os_errors("write", self._folder / _INDEX):
             self._guard()
             found = read_index(self._folder)
@@ -75,11 +78,12 @@ class ChangeArchive:
                 self._write_index(index)
             before = dict(index)
             for relation, rows in changes.relations.items():
-                index[relation] = self._keep_relation(
-                    relation, rows, index.get(relation), after, until
-                )
+                kept = index.get(relation)
+                is_tidy = kept is not None and tidy.get(relation) == kept
+                index[relation] = self._keep_relation(relation, rows, kept, after, until, is_tidy)
             if index != before:
                 self._write_index(index)
+            self._tidy = {relation: index[relation] for relation in changes.relations}
 
     def forget_before(self, horizon: int) -> None:
         """Drop what lies at or before a ts."""
@@ -118,20 +122,25 @@ class ChangeArchive:
         kept: ArchivedSpan | None,
         after: int,
         until: int,
+        is_tidy: bool,
     ) -> ArchivedSpan:
         if kept is not None and until <= kept.through:
             return kept
         kept = kept or ArchivedSpan(after, after, _value_columns(changes), 0)
-        for file in _relation_files(self._folder, relation):
-            # Of a window that has ended, or of a process that died before it said so.
-            if not kept.is_counted(file):
-                self._guard()
-                file.unlink(missing_ok=True)
+        if not is_tidy:
+            self._remove_uncounted(relation, kept)
         if changes.rows:
             self._write_file(relation, changes, kept.through, until)
         return ArchivedSpan(
             kept.since, until, kept.columns, kept.files_left(-1 if changes.rows else 0)
         )
+
+    def _remove_uncounted(self, relation: Relation, kept: ArchivedSpan) -> None:
+        """Remove files of a window that has ended, or of a process that died before it said so."""
+        for file in _relation_files(self._folder, relation):
+            if not kept.is_counted(file):
+                self._guard()
+                file.unlink(missing_ok=True)
 
     def _write_file(
         self, relation: Relation, changes: RelationChanges, after: int, until: int
