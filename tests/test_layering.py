@@ -42,7 +42,7 @@ ENGINE = f"{TOP}.engine"
 ENGINE_LEVELS = (
     ("project",),
     ("operations", "query", "view"),
-    ("loop",),
+    ("kept_session", "loop"),
     ("maintainer", "upkeep"),
     ("evolution", "plan_runner"),
     ("algorithms", "group", "load"),

@@ -140,6 +140,7 @@ class ViewKeeping:
     def load_views(self) -> float:
         """Load everything; the seconds that it took."""
         started = time.perf_counter()
+        self.maintainer.start_run()
         refresh_views(self.maintainer, self.report)
         seconds = time.perf_counter() - started
         self._check_waiting()

@@ -1,9 +1,14 @@
 """When to look, when to form a batch, when to stop.
 
 Looking is cheap and frequent: the more often, the finer the transactions that a source without
-transaction ids reports. A batch is formed when the oldest change would otherwise get older than the
-freshness target, given how long batches take, or when enough changes wait. So a quiet system
-commits quickly, and a busy one commits few and large batches.
+transaction ids reports. Where changes come, more are expected: for a second after one, a look
+follows within two milliseconds. Otherwise it waits twenty; or a hundred, if all sources can tell
+without being asked (`HintedSource`) whether there may be something, and none does.
+
+A batch is formed as soon as the last one has ended: a quiet system commits at once, and a busy one
+makes batches as large as the last one took. With a `freshness:` above zero it waits until the
+oldest change would otherwise get older than that, given how long batches take, or until enough
+changes wait: fewer commits, for those who need no fresher views.
 """
 
 from __future__ import annotations
@@ -12,11 +17,25 @@ import threading
 import time
 from collections.abc import Sequence
 
+from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.maintainer import Again, Maintainer
 from viewkeeper.engine.report import BatchReport, Observer, Report
 from viewkeeper.engine.upkeep import Upkeep, keep_small
 
 LOOK_SECONDS = 0.02
+HINTED_LOOK_SECONDS = 0.1
+"""The longest time between two looks: at sources that cannot tell, and at those that can."""
+
+EAGER_SECONDS = 1.0
+"""For so long after a change more are expected at once."""
+
+GLANCE_SECONDS = 0.002
+CALM_GLANCE_SECONDS = 0.005
+"""How often hints are read between two looks: while changes are expected, and otherwise."""
+
+ROUTINE_SECONDS = 0.1
+"""How often the loop does what is not urgent."""
+
 FRESH_SECONDS = 0.2
 """For so long a look waits for its sources, while other views are to be kept fresh."""
 
@@ -48,18 +67,13 @@ class SummingObserver:
         self._told.on_batch_commit(report)
 
 
-def refresh_views(
-    maintainer: Maintainer,
-    report: Report,
-    full_refresh: Sequence[str] = (),
-    reanchor: Sequence[str] = (),
-) -> Report:
+def refresh_views(maintainer: Maintainer, report: Report, started: float | None = None) -> Report:
     """Everything committed up to now; views whose sources are away are named in the report.
 
-    `report` is what the maintainer's observer sums up.
+    The maintainer has begun its run; `report` is what its observer sums up, from the time when it
+    was `started`. Whoever ends the run acknowledges.
     """
-    started = time.perf_counter()
-    maintainer.start_run(full_refresh, reanchor)
+    started = time.perf_counter() if started is None else started
     since = maintainer.read_progress()
     maintainer.see_commits()
     again = maintainer.maintain_views(since)
@@ -84,7 +98,6 @@ def refresh_views(
         else:
             again = maintainer.maintain_views(since, there)
     maintainer.finish_loads()
-    maintainer.acknowledge_commits(now=True)
     keep_small(maintainer.store)
     report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
     return report
@@ -100,28 +113,63 @@ def run_until(
     """Maintain until `stop` is set; `report` is what the maintainer's observer sums up."""
     started = time.perf_counter()
     maintainer.start_run(full_refresh, reanchor, stop.is_set)
-    upkeep = Upkeep(maintainer.workspace)
+    upkeep, pace = Upkeep(maintainer.workspace), LookPace()
     while not stop.is_set():
         maintainer.see_commits(FRESH_SECONDS)
-        if is_batch_due(maintainer):
+        is_routine = pace.take_routine()
+        if is_batch_due(maintainer, is_routine):
             maintainer.maintain_views()
             upkeep.run_due_steps()
-        else:
+            pace.note_change()
+            continue
+        if is_routine:
             maintainer.acknowledge_commits()
             maintainer.tell_progress()
-            stop.wait(LOOK_SECONDS)
+        pace.wait_for_news(maintainer.lookout, stop)
     maintainer.loader.abandon_load()
     maintainer.acknowledge_commits(now=True)
     report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
     return report
 
 
-def is_batch_due(maintainer: Maintainer) -> bool:
-    """Whether a batch should be formed now."""
+def is_batch_due(maintainer: Maintainer, is_routine: bool = True) -> bool:
+    """Whether a batch should be formed now; as a routine, also for views that are behind."""
     settings = maintainer.workspace.settings
     if maintainer.lookout.sightings.waiting_changes >= settings.batch.rows:
         return True
     if maintainer.lookout.sightings.oldest_committed_at is None:
-        return maintainer.has_views_behind()
+        return is_routine and maintainer.has_views_behind()
     age = time.time() - maintainer.lookout.sightings.oldest_committed_at
-    return age + maintainer.batch_seconds >= settings.freshness
+    return not settings.freshness or age + maintainer.batch_seconds >= settings.freshness
+
+
+class LookPace:
+    """How long the loop waits until it looks again."""
+
+    def __init__(self) -> None:
+        self._eager_until = 0.0
+        self._routine_at = 0.0
+
+    def note_change(self) -> None:
+        """Something was maintained: more may follow, and a view may have the rest before it."""
+        self._eager_until = time.monotonic() + EAGER_SECONDS
+        self._routine_at = 0.0
+
+    def take_routine(self) -> bool:
+        """Whether it is time for what is not urgent; then that is done now."""
+        now = time.monotonic()
+        if now < self._routine_at:
+            return False
+        self._routine_at = now + ROUTINE_SECONDS
+        return True
+
+    def wait_for_news(self, lookout: Lookout, stop: threading.Event) -> None:
+        """Wait until a look is due, or may be worthwhile, or all is to end."""
+        began = time.monotonic()
+        is_eager = began < self._eager_until
+        glance = GLANCE_SECONDS if is_eager else CALM_GLANCE_SECONDS
+        while not stop.wait(glance):
+            hint, waited = lookout.has_news(), time.monotonic() - began
+            longest = LOOK_SECONDS if hint is None else HINTED_LOOK_SECONDS
+            if hint or waited >= longest or (hint is None and is_eager):
+                return

@@ -405,6 +405,30 @@ class Maintainer:
             return False
         return self.workspace.connections.can_ask(view.sources)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether everything is maintained and nothing is under way: a later refresh that finds the
+        warehouse as it is now may go on from here."""
+        settings, connections = self.workspace.settings, self.workspace.connections
+        under_way = (
+            settings.registry is not None
+            or self.loader.current is not None
+            or self.loader.has_ended
+            or not self.lookout.sightings.is_empty
+            or self.lookout.sightings.full
+            or connections.has_trouble
+            or self._adapting.pending.has_any
+            or bool(self._choices.provisional)
+            or bool(self.store.damaged_views)
+            or any(self._recomputed.is_recomputed(name) for name in self._catalogue)
+        )
+        return not under_way and not self.waiting_views()
+
+    def release_sources(self) -> None:
+        """Close the sources that cannot rest; they are followed again from where they were left."""
+        for name in self.workspace.connections.close_restless():
+            self.lookout.sightings.forget_source(name)
+
     def waiting_views(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
         failed = {

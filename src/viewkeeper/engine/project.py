@@ -13,13 +13,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.preview import Preview, preview_proposal
 from viewkeeper.engine.evolution.proposals import Proposals, Proposed
+from viewkeeper.engine.kept_session import KeptSession, RelayedObserver
 from viewkeeper.engine.load.folder_difference import differ_on
 from viewkeeper.engine.loop import SummingObserver, refresh_views, run_until
 from viewkeeper.engine.maintainer import Maintainer
@@ -61,6 +62,7 @@ class Project:
         self.catalogue = catalogue
         self.spark = SparkHandle(settings.spark, spark)
         self._compiler: QueryCompiler | None = None
+        self._session: KeptSession | None = None
         catalogue.use_compiler(self._compile_report)
         catalogue.use_refresh(settings.refresh.word_of)
 
@@ -71,9 +73,47 @@ class Project:
         reanchor: Sequence[str] = (),
     ) -> Report:
         """Maintain everything that the sources have committed up to now, then return."""
-        summing = SummingObserver(observer or SilentObserver())
-        with self.open_maintainer("refresh", summing) as maintainer:
-            return refresh_views(maintainer, summing.report, full_refresh, reanchor)
+        summing, started = SummingObserver(observer or SilentObserver()), time.perf_counter()
+        session, kept = self._take_session(summing, full_refresh, reanchor), None
+        try:
+            if session is None:
+                session = self._open_session(summing)
+                session.maintainer.start_run(full_refresh, reanchor)
+            report = refresh_views(session.maintainer, summing.report, started)
+            kept = session.rest()
+        finally:
+            if session is not None and kept is None:
+                session.close()
+        self._session = kept
+        return report
+
+    def _take_session(
+        self, observer: Observer, full_refresh: Sequence[str], reanchor: Sequence[str]
+    ) -> KeptSession | None:
+        """The session that the last refresh has left, with the lock held; None without one that
+        can be used, or where views are named that need a start from nothing."""
+        session, self._session = self._session, None
+        if session is None:
+            return None
+        taken = None
+        try:
+            if not full_refresh and not reanchor:
+                taken = session.resume(self.settings, self.catalogue, observer)
+        finally:
+            if taken is None:
+                session.close()
+        return taken
+
+    def _open_session(self, observer: Observer) -> KeptSession:
+        """A session that begins from nothing, with the lock held."""
+        relay = RelayedObserver(observer)
+        with ExitStack() as stack:
+            store = stack.enter_context(self._open_store("refresh"))
+            connections = stack.enter_context(closing(self.open_connections()))
+            workspace = self._make_workspace(store, connections, relay)
+            session = KeptSession(workspace, Maintainer(workspace), relay)
+            stack.pop_all()
+        return session
 
     def run(
         self,
@@ -83,6 +123,7 @@ class Project:
         reanchor: Sequence[str] = (),
     ) -> Report:
         """Keep the views fresh until `stop` is set; the commit under way is finished first."""
+        self._close_session()
         self.spark.begin_start()
         summing, stop = SummingObserver(observer or SilentObserver()), stop or threading.Event()
         with self.open_maintainer("run", summing) as maintainer:
@@ -92,15 +133,26 @@ class Project:
     def open_maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
         """The maintainer of this project's warehouse, with the lock held."""
         with (
-            Store.open(self.settings.warehouse, f"viewkeeper {command}", self.now) as store,
+            self._open_store(command) as store,
             closing(self.open_connections()) as connections,
         ):
-            workspace = Workspace(
-                self.settings, store, self.catalogue, connections, self.spark, observer
-            )
-            maintainer = Maintainer(workspace)
+            maintainer = Maintainer(self._make_workspace(store, connections, observer))
             with closing(maintainer.lookout):
                 yield maintainer
+
+    def _open_store(self, command: str) -> Store:
+        return Store.open(self.settings.warehouse, f"viewkeeper {command}", self.now)
+
+    def _make_workspace(
+        self, store: Store, connections: Connections, observer: Observer
+    ) -> Workspace:
+        return Workspace(self.settings, store, self.catalogue, connections, self.spark, observer)
+
+    def _close_session(self) -> None:
+        """Let go of what was kept for the next refresh."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def compact(self, told: Callable[[str], None] = lambda _: None) -> None:
         """Fold what is older than the retention, merge small files, remove what is unused."""
@@ -197,6 +249,7 @@ class Project:
         return make_identity(self.settings.warehouse)
 
     def close(self) -> None:
+        self._close_session()
         self.spark.stop_session()
 
     def __enter__(self) -> Project:

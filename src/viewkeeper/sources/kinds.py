@@ -110,6 +110,12 @@ def is_clock(settings: SourceSettings) -> bool:
     return settings.kind == "clock"
 
 
+def can_rest(settings: SourceSettings) -> bool:
+    """Whether an open source that nobody asks holds nothing that others could wait for: no
+    transaction, no slot, no session at a server, no lease."""
+    return settings.kind in ("sqlite", "files", "delta_lake", "clock")
+
+
 def can_merge_commits(settings: SourceSettings) -> bool:
     """Whether what the source reports as one transaction may be several commits."""
     merging = settings.kind in ("sqlite", "files", WAREHOUSE)

@@ -61,7 +61,8 @@ class Lock:
         lock = Lock(path, descriptor, json.dumps(asdict(holder)).encode())
         try:
             with disk.translate_os_errors("write", path):
-                os.ftruncate(descriptor, 0)
+                if os.fstat(descriptor).st_size:
+                    os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, lock._content, 0)
             lock.confirm_held()
         except BaseException:

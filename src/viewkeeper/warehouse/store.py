@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError, reload_hint
 from viewkeeper.storage import disk
-from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.lake import data_files, delta_log
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
 from viewkeeper.warehouse.lock import Lock, LockHolder
 from viewkeeper.warehouse.metadata import plan_files
@@ -42,7 +42,7 @@ from viewkeeper.warehouse.metadata.record import (
     Stop,
     ViewChange,
 )
-from viewkeeper.warehouse.recovery import FOLDERS, recover_warehouse
+from viewkeeper.warehouse.recovery import FOLDERS, NAMED, recover_warehouse
 from viewkeeper.warehouse.redo import OpenTables
 
 
@@ -126,6 +126,10 @@ class RecordCheck:
 Clock = Callable[[], float]
 
 
+def _take_lock(root: Path, command: str, now: Clock) -> Lock:
+    return Lock.take_lock(root / "lock", LockHolder.this_process(command, now()))
+
+
 class Store:
     """An open warehouse; use as a context manager or `close` it."""
 
@@ -133,9 +137,10 @@ class Store:
         self.root = root
         self.now = now
         self._lock = lock
-        self._tables = OpenTables(root, lock.confirm_held)
+        self._left: tuple[object, ...] | None = None
+        self._tables = OpenTables(root, self.confirm_lock)
         self._doubtful = False
-        self.head: Head = recover_warehouse(root, self._tables, lock.confirm_held)
+        self.head: Head = recover_warehouse(root, self._tables, self.confirm_lock)
         entries, through, plans = plan_files.load_plans(root)
         self.ledger = Ledger(entries)
         for plan in plans:
@@ -159,7 +164,7 @@ class Store:
         root = path.absolute()
         for folder in FOLDERS:
             disk.make_folder(root / folder)
-        lock = Lock.take_lock(root / "lock", LockHolder.this_process(command, now()))
+        lock = _take_lock(root, command, now)
         try:
             return Store(root, lock, now)
         except BaseException:
@@ -268,6 +273,42 @@ class Store:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def pause_work(self) -> None:
+        """Give the lock back, and note how the warehouse is left."""
+        self._left = None if self._doubtful or self._pending else self._read_marks()
+        self._lock.release_lock()
+
+    def resume_work(self, command: str) -> Store | None:
+        """Take the lock again; None, without the lock, if the warehouse is not as it was left.
+
+        Then whoever wants to go on has to open it.
+        """
+        lock = _take_lock(self.root, command, self.now)
+        try:
+            is_same = self._left is not None and self._left == self._read_marks()
+        except BaseException:
+            lock.release_lock()
+            raise
+        if not is_same:
+            lock.release_lock()
+            return None
+        self._lock = lock
+        return self
+
+    def _read_marks(self) -> tuple[object, ...]:
+        """What differs once anybody has committed, cleaned up, or removed something here.
+
+        Every commit gives the head another file. What folders hold is told by their time, and what
+        is kept of sources by that of the files.
+        """
+        names = [str(self.root / name) for name in (NAME, *NAMED, "views")]
+        for view in self.head.views.values():
+            table = str(self._tables.folder_of(view.table))
+            names += [table, f"{table}/{delta_log.LOG}"]
+        for home in disk.list_names(str(self.root / "sources")):
+            names += [home, *disk.list_names(home)]
+        return tuple(disk.mark_of(name) for name in names)
 
     def close(self) -> None:
         self._lock.release_lock()

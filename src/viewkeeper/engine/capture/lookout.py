@@ -95,6 +95,11 @@ class Sightings:
         entries, self._seen = tuple(self._seen), []
         return entries
 
+    def forget_source(self, name: str) -> None:
+        """A source is followed again from where it was left; nothing of it waits."""
+        assert not self.changes_of(name), "what was seen is taken first"
+        self.known.pop(name, None)
+
     def forget_all(self) -> None:
         """Forget what was seen; it is seen again."""
         self._seen.clear()
@@ -131,6 +136,10 @@ class Lookout(Protocol):
 
         Those that do not answer within so many seconds are passed over until they do.
         """
+        ...
+
+    def has_news(self) -> bool | None:
+        """Whether a look may be worthwhile now; None if a source cannot tell."""
         ...
 
     def entries_until(self, name: str, position: int) -> tuple[LedgerEntry, ...]:
@@ -203,19 +212,21 @@ class LocalLookout:
             self._take_in(name, result)
         return self.tables.note_failed(failed)
 
+    def has_news(self) -> bool | None:
+        return self._connections.has_news(self.sightings.known)
+
     def _look_question(self, name: str) -> LookQuestion:
         """A look at a source: all that it needs is found now, before its thread."""
-        known, left = self.sightings.known.get(name), self.tables.left_position(name)
-        followed = self.tables.tables_by_view(name)
+        known = self.sightings.known.get(name)
+        if known is not None:
+            return lambda source: LookResult(known, *look_once(source, known))
+        left, followed = self.tables.left_position(name), self.tables.tables_by_view(name)
 
-        def look(source: Source) -> LookResult:
-            refused: dict[str, SchemaError] = {}
-            at = known
-            if at is None:
-                at, refused = position_of(source, left, followed)
+        def follow(source: Source) -> LookResult:
+            at, refused = position_of(source, left, followed)
             return LookResult(at, *look_once(source, at), refused)
 
-        return look
+        return follow
 
     def _take_in(self, name: str, seen: LookResult) -> None:
         """Note what a look has found, unless we have got further by other means since."""

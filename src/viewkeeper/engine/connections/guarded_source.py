@@ -34,6 +34,7 @@ from viewkeeper.updates.source_protocol import (
     DetachResult,
     Finding,
     Health,
+    HintedSource,
     KeyRange,
     Lookup,
     Opener,
@@ -97,6 +98,17 @@ class GuardedSource:
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         with contain_errors(self.name):
             return self.inner.look_for_transactions(after)
+
+    def has_news(self) -> bool | None:
+        """Whether a look may be worthwhile; None if the source cannot tell."""
+        if not isinstance(self.inner, HintedSource):
+            return None
+        try:
+            with contain_errors(self.name):
+                return self.inner.has_news()
+        except ViewkeeperError:
+            # The look that follows says what is wrong.
+            return True
 
     def has_passed(self, position: int) -> bool:
         with contain_errors(self.name):

@@ -35,7 +35,7 @@ from viewkeeper.errors import (
     UnexpectedSourceError,
     ViewkeeperError,
 )
-from viewkeeper.sources.kinds import Differ
+from viewkeeper.sources.kinds import Differ, can_rest
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import Source
 from viewkeeper.upstream.any_source import ParentSource, is_parent, open_source, parent_source_of
@@ -224,6 +224,20 @@ class Connections:
             if name in self._probes:
                 self._probes[name].wait_until_back(end - time.monotonic())
 
+    def has_news(self, names: Iterable[str]) -> bool | None:
+        """Whether a look at some of these sources may be worthwhile; None if one cannot tell and no
+        other says yes. A source that is not ready now has none."""
+        found: bool | None = False
+        for name in names:
+            source = self._open.get(name)
+            if source is None or name in self.failed or self.is_busy(name):
+                continue
+            hint = source.has_news()
+            if hint:
+                return True
+            found = None if hint is None else found
+        return found
+
     @property
     def has_busy_source(self) -> bool:
         """Whether an errand to some source is not back."""
@@ -319,6 +333,19 @@ class Connections:
         since = before.since if before else now
         self.away[error.source] = Away(error, since, attempts, now + wait)
         self._last[error.source] = self.away[error.source]
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether some source is away, has failed, or has not answered yet."""
+        return bool(self.away or self.failed) or self.has_busy_source
+
+    def close_restless(self) -> list[str]:
+        """Close the sources that hold something as long as they are open; their names."""
+        assert not self.has_busy_source, "a source that is asked is not closed"
+        names = [name for name in self._open if not can_rest(self.settings[name])]
+        for name in names:
+            self._open.pop(name).close()
+        return names
 
     def close(self) -> None:
         """Let go of all sources; one that hangs is let go of when it comes back."""

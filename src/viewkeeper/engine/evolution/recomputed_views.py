@@ -21,6 +21,9 @@ from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import ProjectError, reload_hint
 from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 
+REST_SECONDS = 1.0
+"""A view rests at least so long before it is computed again."""
+
 
 class RecomputedViews:
     """The views of one warehouse that are computed again."""
@@ -61,7 +64,7 @@ class RecomputedViews:
         """A view was loaded, or computed again: it rests for a while."""
         now = time.monotonic()
         took = now - self._began.pop(name, now)
-        self._next[name] = now + max(took, self._settings.freshness)
+        self._next[name] = now + max(took, self._settings.freshness, REST_SECONDS)
 
     def check_modes(self, again: Container[str]) -> None:
         """Refuse a view that is stored for another mode than the project file names now."""

@@ -400,6 +400,11 @@ class PendingDecisions:
         self._asks: dict[str, str] = {}
         """Sources that must answer before it can be decided what becomes of a view."""
 
+    @property
+    def has_any(self) -> bool:
+        """Whether something is decided and not done, or waits for somebody."""
+        return bool(self.waits or self._held or self._asks)
+
     def note_decided(self, name: str) -> None:
         """What becomes of a view is decided, until something new comes."""
         self._decided[name] = self._store.ledger.next_ts

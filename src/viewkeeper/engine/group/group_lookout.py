@@ -127,6 +127,10 @@ class GroupLookout:
         self._take_ordered()
         return found
 
+    def has_news(self) -> bool | None:
+        """Nobody can tell what the registry knows."""
+        return None
+
     def _in_group(self) -> bool:
         """Keep up with the registry's assignment; whether an order is to be taken."""
         before = self._membership.span

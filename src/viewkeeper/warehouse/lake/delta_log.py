@@ -20,13 +20,13 @@ from viewkeeper.warehouse.metadata.head import TableLocation
 APPLICATION = "viewkeeper"
 NOTHING = TableLocation(version=-1, checkpoint=None)
 
-_LOG = "_delta_log"
+LOG = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def sync_entry(folder: Path, version: int) -> None:
     """Make one entry durable."""
-    log = folder / _LOG
+    log = folder / LOG
     disk.protect_file(log / f"{version:020d}.json")
     disk.sync_file(log / f"{version:020d}.json")
     disk.sync_folder(log)
@@ -36,7 +36,7 @@ def write_entry(
     folder: Path, version: int, entry: bytes, guard: disk.Guard = disk.no_guard
 ) -> None:
     """Write an entry of our own, durably; somebody else's of that version is an error."""
-    path = folder / _LOG / f"{version:020d}.json"
+    path = folder / LOG / f"{version:020d}.json"
     try:
         disk.create_new(path, entry, guard)
     except FileExistsError as error:
@@ -48,7 +48,7 @@ def write_entry(
 
 def sync_checkpoint(folder: Path, version: int) -> None:
     """Make one checkpoint, and the hint that points to it, durable."""
-    log = folder / _LOG
+    log = folder / LOG
     for path in (*log.glob(f"{version:020d}.checkpoint*"), log / _LAST_CHECKPOINT):
         disk.protect_file(path)
         disk.sync_file(path)
@@ -60,7 +60,7 @@ def cut_back(folder: Path, at: TableLocation, guard: disk.Guard = disk.no_guard)
 
     An entry that is whole and not ours is another writer's: refused rather than deleted.
     """
-    log = folder / _LOG
+    log = folder / LOG
     if not log.is_dir():
         return
     disk.remove_temporaries(log, guard)
@@ -78,11 +78,11 @@ def cut_back(folder: Path, at: TableLocation, guard: disk.Guard = disk.no_guard)
 
 def drop_torn(folder: Path) -> None:
     """Delete the newest entry of a table without records if it is not whole."""
-    entries = sorted((folder / _LOG).glob("*.json"))
+    entries = sorted((folder / LOG).glob("*.json"))
     if not entries or _is_whole(entries[-1]):
         return
     disk.remove_file(entries[-1])
-    disk.sync_folder(folder / _LOG)
+    disk.sync_folder(folder / LOG)
 
 
 def forget_entries(
@@ -94,7 +94,7 @@ def forget_entries(
     of then and all entries after it, however old these are. So everything from the newest
     checkpoint that was there at that moment stays.
     """
-    found = [(path, _version_of(path)) for path in sorted((folder / _LOG).iterdir())]
+    found = [(path, _version_of(path)) for path in sorted((folder / LOG).iterdir())]
     whole = [
         version
         for path, version in found
