@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +19,8 @@ import pytest
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
+from viewkeeper.cli.commands.status_command import fresh_lines
+from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import Report
 from viewkeeper.errors import ProjectError
@@ -282,3 +285,16 @@ def test_a_refresh_that_fails_leaves_nothing(
             project.refresh()
     refreshed(project, shop)
     assert len(starts) == 1
+
+
+def test_status_tells_how_fresh_views_were(project: Project, shop: Shop) -> None:
+    for number in (100, 101, 102):
+        insert_order(shop, number)
+        refreshed(project, shop)
+    found = {view.name: view for view in gather_status(project.settings, time.time()).views}
+    for name in shop.views:
+        p50, p95, p99 = found[name].freshness
+        assert 0 <= p50 <= p95 <= p99
+    lines = fresh_lines(gather_status(project.settings, time.time()))
+    assert len(lines) == 2
+    assert all("from commit to visible p50 " in line and ", p99 " in line for line in lines)

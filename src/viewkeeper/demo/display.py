@@ -231,7 +231,8 @@ def meter_table(meter: DemoMeter, until: float | None) -> Table:
 def freshness_text(meter: DemoMeter) -> str:
     if not meter.steady:
         return "-"
-    return f"last {meter.steady[-1]:.2f} s, p95 {percentile_of(meter.steady, 0.95):.2f} s"
+    p50, p95, p99 = (percentile_of(meter.steady, share) for share in (0.5, 0.95, 0.99))
+    return f"last {meter.steady[-1]:.2f} s, p50 {p50:.2f} s, p95 {p95:.2f} s, p99 {p99:.2f} s"
 
 
 def last_batch_text(meter: DemoMeter) -> str:

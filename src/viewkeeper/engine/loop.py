@@ -98,6 +98,7 @@ def refresh_views(maintainer: Maintainer, report: Report, started: float | None 
         else:
             again = maintainer.maintain_views(since, there)
     maintainer.finish_loads()
+    maintainer.tell_progress()
     keep_small(maintainer.store)
     report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
     return report
@@ -127,6 +128,7 @@ def run_until(
             maintainer.tell_progress()
         pace.wait_for_news(maintainer.lookout, stop)
     maintainer.loader.abandon_load()
+    maintainer.tell_progress()
     maintainer.acknowledge_commits(now=True)
     report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
     return report

@@ -341,7 +341,8 @@ class Maintainer:
         return again
 
     def tell_progress(self) -> None:
-        """Say how far a load is; at most every few seconds."""
+        """Say how far a load is, at most every few seconds, and what the last batches were."""
+        self._plans.write_activity()
         if (found := self.loader.read_progress()) is not None:
             self.workspace.observer.on_load_progress(*found)
 

@@ -112,6 +112,10 @@ class PlanRunner:
         if not self._workspace.settings.history:
             self._history.clear_archive()
 
+    def write_activity(self) -> None:
+        """Let `status` know what the last batches were."""
+        self._batches.write_activity()
+
     def finish_plan(self, plan: BatchPlan, members: Sequence[str]) -> None:
         """Do the work of a plan that a crash left open, for those of its views that can go on."""
         for name in members:
@@ -283,7 +287,7 @@ class PlanRunner:
             )
         ]
         self._store.commit(changes, plan.n)
-        self._batches.note_committed(outcome, after, until)
+        self._batches.note_committed(outcome, after, until, entries)
         self._batches.clean_spool()
         self._report_outcome(plan, entries, outcome, started)
         return outcome

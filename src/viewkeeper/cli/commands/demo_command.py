@@ -168,7 +168,8 @@ def result_sentences(result: DemoResult) -> list[str]:
         f"on Spark, with {meter.lookups_per_batch:.1f} lookups per batch, "
         f"{result.throughput:,.0f} changes per second.",
         "The oldest change of a batch, when the views showed it, had an age of "
-        f"{steady['median']:.2f} s in the median and {steady['p95']:.2f} s at p95.",
+        f"{steady['median']:.2f} s in the median, {steady['p95']:.2f} s at p95 and "
+        f"{steady['p99']:.2f} s at p99.",
         *(f"Trouble on the way: {trouble}" for trouble in meter.troubles),
     ]
 
@@ -197,6 +198,7 @@ def maintenance_figures(result: DemoResult) -> dict[str, Any]:
         "freshness": {
             "median": round(percentile_of(meter.steady, 0.5), 3),
             "p95": round(percentile_of(meter.steady, 0.95), 3),
+            "p99": round(percentile_of(meter.steady, 0.99), 3),
             "max": round(max(meter.steady, default=0.0), 3),
         },
         "troubles": meter.troubles,

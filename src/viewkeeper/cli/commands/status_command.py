@@ -76,7 +76,12 @@ def _show_project(found: ProjectStatus, group: GroupNow | None) -> None:
     out.print(view_table(found))
     out.print()
     out.print(source_table(found))
-    for line in (*stored_lines(found), *lease_lines(found), *group_lines(group)):
+    for line in (
+        *fresh_lines(found),
+        *stored_lines(found),
+        *lease_lines(found),
+        *group_lines(group),
+    ):
         out.print(line, soft_wrap=True, markup=False)
     for line in problem_lines(found):
         out.print(f"\n{line}", soft_wrap=True, markup=False)
@@ -109,6 +114,20 @@ def source_table(found: ProjectStatus) -> Table:
         keeps = "" if source.error or not source.followed else _retained_text(source)
         table.add_row(source.name, source.kind, state, _number_text(source.position), keeps, kept)
     return table
+
+
+def fresh_lines(found: ProjectStatus) -> list[str]:
+    """How fresh views were in their last batches."""
+    return [
+        f"{view.name}: from commit to visible "
+        f"{', '.join(map('{} {}'.format, ('p50', 'p95', 'p99'), map(_fresh_text, view.freshness)))}"
+        for view in found.views
+        if view.freshness
+    ]
+
+
+def _fresh_text(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms" if seconds < 10 else duration_text(seconds)
 
 
 def stored_lines(found: ProjectStatus) -> list[str]:

@@ -103,6 +103,9 @@ class ViewStatus:
     """The rows that its sources gave for the lookups of its last batch; None before any."""
     largest_key: int | None = None
     """The rows behind the largest key of its own table, where that is a fold's."""
+    freshness: tuple[float, ...] = ()
+    """Median, 95th and 99th percentile of the seconds from commit at a source to commit here, over
+    its last batches."""
     recomputed: str | None = None
     """Why it is computed again instead of maintained from changes."""
 
@@ -331,6 +334,7 @@ def _loaded_status(
         stored=stored.nodes,
         asked_rows=stored.activity.asked_rows if stored.activity else None,
         largest_key=stored.activity.largest_keys.get(view.view) if stored.activity else None,
+        freshness=stored.activity.freshness if stored.activity else (),
         recomputed=_recomputation_reason(view),
     )
 
