@@ -161,6 +161,20 @@ def test_query_in_every_format(loaded: Path, spark: SparkSession) -> None:
     assert "Grace" not in table.stdout
 
 
+def test_query_with_in_two_parts_of_from(loaded: Path, spark: SparkSession) -> None:
+    """Spark alone fails with "No CTERelationDef found"."""
+    sql = (
+        "SELECT count(*) AS n FROM (WITH u AS (SELECT customer FROM order_lines), z AS (SELECT 0 "
+        "AS c FROM u) SELECT customer FROM order_lines) x LEFT JOIN (WITH u AS (SELECT DISTINCT "
+        "customer FROM order_lines), z AS (SELECT p.customer FROM u p LEFT JOIN u q ON p.customer "
+        "= q.customer) SELECT customer FROM z) y ON x.customer = y.customer"
+    )
+    found = call("-p", str(loaded), "query", sql, "--format", "json", spark=spark)
+    assert found.exit_code == 0, found.output
+    everything = ["query", "SELECT count(*) AS n FROM order_lines", "--format", "json"]
+    assert found.stdout == call("-p", str(loaded), *everything, spark=spark).stdout
+
+
 def test_query_gives_exact_values(loaded: Path, spark: SparkSession) -> None:
     words = ["-p", str(loaded), "query", EXACT]
     (row,) = json.loads(call(*words, "--format", "json", spark=spark).stdout)

@@ -162,6 +162,7 @@ def _answer_frame(project: Project, asked: CheckedQuery, as_of: int | None) -> I
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     from viewkeeper.engine.spark.error_silence import silence_errors
+    from viewkeeper.engine.spark.inlined_with import inline_frame
     from viewkeeper.engine.spark.parsed_plan import check_plan
     from viewkeeper.warehouse.rows.spark_frames import blame_data_files, state_frame
 
@@ -175,7 +176,7 @@ def _answer_frame(project: Project, asked: CheckedQuery, as_of: int | None) -> I
     try:
         with silence_errors(), blame_data_files():
             check_plan(spark, asked.text, {*map(str.lower, asked.views), *asked.defined})
-            yield spark.sql(asked.text)
+            yield inline_frame(spark.sql(asked.text))
     except (AnalysisException, ParseException) as error:
         raise DefinitionError("the query is wrong", detail=_spark_reason(error)) from error
     except (PySparkException, Py4JJavaError) as error:
