@@ -6,7 +6,7 @@ the very same seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ def take_no_match_for_null(patch: pytest.MonkeyPatch) -> None:
 def turn_the_ties(patch: pytest.MonkeyPatch) -> None:
     right = RelationVersions.terms_at
 
-    def wrong(versions: Any, algebra: Algebra[Any], including: bool) -> list[Term[Any]]:
+    def wrong(versions: Any, algebra: Algebra[Any], including: bool) -> Iterable[Term[Any]]:
         return right(versions, algebra, not including)
 
     patch.setattr(RelationVersions, "terms_at", wrong)

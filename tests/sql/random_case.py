@@ -50,6 +50,8 @@ OTHER_STATE = 0.5
 """The share of the others that are compared not only at the last one."""
 _MEMORY = Path("/dev/shm")
 ON_SPARK = "batch: {inline_rows: 0}\n"
+IN_PAGES = "batch: {page_rows: 3}\n"
+"""Every answer with more than a few rows is worked on in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,9 @@ def make_case(seed: int, count: int, judge: SparkJudge) -> RandomCase:
     for _ in range(2):
         batches.append(tuple(history.next_step() for _ in range(rng.randint(2, 4))))
     looks = tuple(tuple(rng.random() < 0.8 for _ in batch) for batch in batches)
-    settings = ON_SPARK if rng.random() < 0.02 else ""
-    number = min(count, SPARK_VIEWS) if settings else count
+    on_spark = rng.random() < 0.02
+    settings = ON_SPARK if on_spark else IN_PAGES if seed % 3 == 0 else ""
+    number = min(count, SPARK_VIEWS) if on_spark else count
     judge.show_relations(empty_tables(RANDOM_TABLES), {})
     views = QueryWriter(rng).write_case(number, judge.is_valid)
     return RandomCase(seed, views, tuple(batches), looks, settings)

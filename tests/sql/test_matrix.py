@@ -2,7 +2,8 @@
 
 All constructs are views of one project, so that they also meet each other: shared lookups, shared
 parents, one record for all. The events are batches of a single history; between some of them the
-process is killed while it commits. A failure names the construct, the event and the difference.
+process is killed while it commits. Answers come in pages of three rows. A failure names the
+construct, the event and the difference.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.faults.processes import maintainer
 from tests.sql.construct_events import BATCHES, CRASHES, EMPTIED, FIRST, Event
 from tests.sql.construct_forms import Construct, RefusedConstruct, slug_of
 from tests.sql.constructs import CONSTRUCTS, REFUSED
-from tests.sql.random_case import Verdict, case_folder, judge_project
+from tests.sql.random_case import IN_PAGES, Verdict, case_folder, judge_project
 from tests.sql.relation_history import RelationHistory, empty_tables
 from tests.sql.report_project import ReportProject
 from tests.sql.spark_judge import SparkJudge
@@ -55,7 +56,7 @@ def run(spark: SparkSession) -> Iterator[MatrixRun]:
 def run_matrix(spark: SparkSession, folder: Path) -> MatrixRun:
     """All constructs through all events."""
     history = RelationHistory(folder)
-    project = ReportProject(folder, matrix_views(), spark)
+    project = ReportProject(folder, matrix_views(), spark, IN_PAGES)
     for transaction in FIRST:
         history.apply_transaction(transaction)
     project.load_views()

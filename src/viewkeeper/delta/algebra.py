@@ -17,7 +17,7 @@ place these rows, or one of NULLs. That is linear in the rows that meet, though 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
@@ -111,10 +111,11 @@ class Algebra(Protocol[D]):
         """
         ...
 
-    def join_keyed(self, partial: D, terms: Sequence[Term[D]], keyed: KeyedMatch) -> D:
+    def join_keyed(self, partial: D, terms: Iterable[Term[D]], keyed: KeyedMatch) -> D:
         """Partial rows extended by what a keyed place shows for them.
 
-        The sum of the terms that meet a partial row is the place's bag of rows for its key. Of them
+        The sum of the terms that meet a partial row is the place's bag of rows for its key; they
+        are taken one by one, and held only where the place shows its rows. Of them
         those match for which all conditions of ON are true. A partial row with a NULL in a key
         column that is not null-safe matches nothing.
         """

@@ -11,7 +11,7 @@ Counts are summed per row only where somebody asks for it: the laws do not need 
 from __future__ import annotations
 
 import decimal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,11 +76,12 @@ class Kernel:
         return _extended_rows(partial, rows, _pairs_between(partial, rows, on, when))
 
     def join_keyed(
-        self, partial: pa.Table, terms: Sequence[Term[pa.Table]], keyed: KeyedMatch
+        self, partial: pa.Table, terms: Iterable[Term[pa.Table]], keyed: KeyedMatch
     ) -> pa.Table:
-        possible = [(self._possible_rows(rows, keyed), when) for rows, when in terms]
-        met = [(rows, _matching_pairs_of(partial, rows, when, keyed)) for rows, when in possible]
-        hit = _hit_rows(partial.num_rows, [(rows[COUNT], pairs) for rows, pairs in met])
+        possible = ((self._possible_rows(rows, keyed), when) for rows, when in terms)
+        found = ((rows, _matching_pairs_of(partial, rows, when, keyed)) for rows, when in possible)
+        met = list(found) if keyed.join.kind == "left" else []
+        hit = _hit_rows(partial.num_rows, ((rows[COUNT], pairs) for rows, pairs in met or found))
         match keyed.join.kind:
             case "semi":
                 return partial.filter(pa.array(hit))
@@ -186,12 +187,8 @@ def _matching_pairs_of(
     return ours, theirs
 
 
-def _hit_rows(size: int, met: Sequence[tuple[Any, Pairs]]) -> Any:
+def _hit_rows(size: int, met: Iterable[tuple[Any, Pairs]]) -> Any:
     """Which partial rows some row matches: a bag's counts add up to zero only if it is empty."""
-    if len(met) == 1:
-        hit = np.zeros(size, np.bool_)
-        hit[met[0][1][0].to_numpy()] = True
-        return hit
     total = np.zeros(size)
     for counts, (ours, theirs) in met:
         weights = pc.take(counts, theirs).to_numpy()

@@ -140,8 +140,9 @@ class Reference:
         return joined
 
     def join_keyed(
-        self, partial: ReferenceDelta, terms: Sequence[Term[ReferenceDelta]], keyed: KeyedMatch
+        self, partial: ReferenceDelta, terms: Iterable[Term[ReferenceDelta]], keyed: KeyedMatch
     ) -> ReferenceDelta:
+        every = list(terms)
         labels = [f"{keyed.place.index}.{name}" for name in keyed.place.columns]
         result = []
         for row, count in partial.counts.items():
@@ -150,7 +151,7 @@ class Reference:
                 self.select_columns(
                     self.join(alone, r, keyed.on, when), [*partial.columns, *labels]
                 )
-                for r, when in terms
+                for r, when in every
             ]
             found = self.where(self.add(met), keyed.conditions)
             bag = [(theirs[len(row) :], n) for theirs, n in found.counts.items()]

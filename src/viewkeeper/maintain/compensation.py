@@ -22,8 +22,9 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, Protocol
 
 import numpy as np
@@ -55,18 +56,24 @@ class KnownChanges(Protocol):
 class RelationVersions(Generic[D]):
     """The rows of a relation for some keys, from which it can be had as of any change.
 
-    `rows` are those of the answer; `early`, negated, the changes that are in them; `late` those
-    that are not.
+    `rows` are those of the answer, or `pages` are; `early`, negated, the changes that are in them;
+    `late` those that are not.
     """
 
     rows: D
     early: D | None = None
     late: D | None = None
+    pages: Iterable[D] = ()
 
-    def terms_at(self, algebra: Algebra[D], including: bool) -> list[Term[D]]:
+    def terms_at(self, algebra: Algebra[D], including: bool) -> Iterable[Term[D]]:
         """What is to be joined: with the changes before a partial row's ts and, if `including`,
-        with those of that ts too."""
-        terms: list[Term[D]] = [(self.rows, None)]
+        with those of that ts too. Pages are read as they are taken, once."""
+        corrections = self.corrections_at(algebra, including)
+        return chain([(self.rows, None)], ((page, None) for page in self.pages), corrections)
+
+    def corrections_at(self, algebra: Algebra[D], including: bool) -> list[Term[D]]:
+        """The same without the rows of the answer."""
+        terms: list[Term[D]] = []
         if self.early is not None and not algebra.is_empty(self.early):
             terms.append((self.early, TsCondition(Side.LATER, tie=not including)))
         if self.late is not None and not algebra.is_empty(self.late):
@@ -91,12 +98,20 @@ def join_corrected(
     partials: dict[int, D],
 ) -> dict[int, D]:
     """Partial rows, by the place they come from, joined with what they need of one relation."""
-    place, columns = step.target, lookup.columns
+    versions = versions_of_answer(algebra, lookup, answer, pending)
+    return join_versions(algebra, step, versions, partials)
+
+
+def versions_of_answer(
+    algebra: Algebra[D], lookup: Lookup, answer: Answer, pending: KnownChanges
+) -> RelationVersions[D]:
+    """The rows that an answer holds in memory, and what corrects it."""
+    place, columns = lookup.place, lookup.columns
     rows = algebra.label_columns(algebra.lift_table(answer.rows), place, columns)
     included, excluded = _split_by_cut(pending.matching_changes(lookup), answer)
     early = algebra.negate(_net_changes(algebra, included, place, columns))
     late = _net_changes(algebra, excluded, place, columns)
-    return join_versions(algebra, step, RelationVersions(rows, early, late), partials)
+    return RelationVersions(rows, early, late)
 
 
 def join_versions(
@@ -116,7 +131,7 @@ def join_versions(
 
 
 def _join_terms(
-    algebra: Algebra[D], partial: D, terms: Sequence[Term[D]], on: Sequence[JoinKey]
+    algebra: Algebra[D], partial: D, terms: Iterable[Term[D]], on: Sequence[JoinKey]
 ) -> D:
     found, *corrections = [algebra.join(partial, rows, on, when) for rows, when in terms]
     needed = algebra.add([found, *corrections])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +25,10 @@ from viewkeeper.delta.algebra import TS, Algebra, D
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import distinct_rows
 from viewkeeper.maintain.compensation import KnownChanges
-from viewkeeper.maintain.view_change import (
-    SweepGenerator,
-    order_columns,
-    project_outputs,
-    sweep_stages,
-)
+from viewkeeper.maintain.paged_sweep import PagedSweep, PagedSweeper
+from viewkeeper.maintain.partial_rows import PartialRows, order_columns
+from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, sweep_stages
+from viewkeeper.updates.answer_pages import Paging
 from viewkeeper.view.expression import Column, Expression
 from viewkeeper.view.join_tree import JoinKey
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
@@ -63,6 +62,58 @@ def probe_join(
     ts: int,
 ) -> SweepGenerator[D | None]:
     """The same rows before their projection."""
+    probe = _begin_probe(algebra, plan, on, keys, ts)
+    if probe is None:
+        return None
+    stages = [[step] for step in probe.steps]
+    partials = yield from sweep_stages(algebra, probe.plan, probe.started, pending, stages)
+    rows = PartialRows(algebra, plan, partials).sum_joined()
+    return None if rows is None else probe.finish_rows(algebra, rows)
+
+
+def probe_in_pages(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    on: Sequence[str],
+    keys: pa.Table,
+    pending: KnownChanges,
+    ts: int,
+    paging: Paging,
+) -> PagedSweep[D]:
+    """The rows of `probe_rows` in pieces, of which the same row may be in several."""
+    probe = _begin_probe(algebra, plan, on, keys, ts)
+    if probe is None:
+        return
+
+    def finish_piece(rows: D) -> D:
+        return project_outputs(algebra, plan, probe.finish_rows(algebra, rows))
+
+    sweeper = PagedSweeper(algebra, probe.plan, pending, paging, finish_piece)
+    yield from sweeper.sweep_steps(probe.started, probe.steps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Probe(Generic[D]):
+    """A probe that is about to begin: its origin rows, its steps, and what it was asked for."""
+
+    plan: SweepPlan
+    started: Mapping[int, D]
+    steps: Sequence[SweepStep]
+    columns: Mapping[str, Column]
+    keys: pa.Table | None
+
+    def finish_rows(self, algebra: Algebra[D], rows: D) -> D:
+        """The joined rows that have one of the keys, as a whole key, without the keys."""
+        if self.keys is not None:
+            outside = len(self.plan.view.places)
+            rows = _semijoin_keys(algebra, rows, self.keys, self.columns, outside)
+        return order_columns(algebra, self.plan, rows)
+
+
+def _begin_probe(
+    algebra: Algebra[D], plan: SweepPlan, on: Sequence[str], keys: pa.Table, ts: int
+) -> _Probe[D] | None:
+    """None if there is nothing to find."""
     columns = _key_columns(plan, on)
     if on and keys.num_rows == 0:
         return None
@@ -72,14 +123,9 @@ def probe_join(
     labelled = algebra.label_columns(algebra.lift_table(origin), outside, entry.names)
     inside = replace(plan, conditions=(*plan.conditions, *_conditions_above(plan, entry.place)))
     started = algebra.where(labelled, inside.decidable_conditions(frozenset(), before=None))
-    stages = [[step] for step in _steps_through(plan, entry, columns)]
-    partials = yield from sweep_stages(algebra, inside, {outside: started}, pending, stages)
-    if not partials:
-        return None
-    rows = order_columns(algebra, plan, partials[outside])
-    if set(entry.names) < set(on):
-        rows = _semijoin_keys(algebra, rows, keys.select(list(on)), columns, outside)
-    return order_columns(algebra, plan, rows)
+    steps = _steps_through(plan, entry, columns)
+    unchecked = keys.select(list(on)) if set(entry.names) < set(on) else None
+    return _Probe(inside, {outside: started}, steps, columns, unchecked)
 
 
 @dataclass(frozen=True, slots=True)

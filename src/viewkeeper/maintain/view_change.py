@@ -39,7 +39,8 @@ from viewkeeper.maintain.compensation import (
     versions_by_unique_key,
     versions_without_rows,
 )
-from viewkeeper.maintain.window_lookup import forget_columns, window_dates
+from viewkeeper.maintain.partial_rows import PartialRows
+from viewkeeper.maintain.window_lookup import window_dates
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.expression import IsNull, Not
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
@@ -65,16 +66,17 @@ def view_change(
     means that there are no such rows. Without `stages` the plan's own steps are made one by one. At
     a `bound` place the partial rows meet the given signed rows and nobody is asked.
     """
-    started = {
-        place: relevant_changes(algebra, plan, place, rows) for place, rows in origins.items()
-    }
+    started = start_changes(algebra, plan, origins)
     in_order = stages if stages is not None else [[step] for step in plan.steps]
-    partials = yield from sweep_stages(algebra, plan, started, pending, in_order, bound)
-    return (
-        algebra.add([order_columns(algebra, plan, delta) for delta in partials.values()])
-        if partials
-        else None
-    )
+    rows = yield from sweep_stages(algebra, plan, started, pending, in_order, bound)
+    return PartialRows(algebra, plan, rows).sum_joined()
+
+
+def start_changes(
+    algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table]
+) -> dict[int, D]:
+    """What of the changes sets out to meet the other places, by their own place."""
+    return {place: relevant_changes(algebra, plan, place, rows) for place, rows in origins.items()}
 
 
 def sweep_stages(
@@ -86,50 +88,32 @@ def sweep_stages(
     bound: Mapping[int, pa.Table] | None = None,
 ) -> SweepGenerator[dict[int, D]]:
     """Partial rows, by the place they come from, after these stages; only those that are left."""
-    partials = {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
-    # Touches have a key of their place, and none of its rows.
-    covered = {p: frozenset(() if plan.match_at(p) else (p,)) for p in partials}
-
-    def take_waiting(step: SweepStep) -> dict[int, D]:
-        mine = [place for place in sorted(partials) if place in step.origins]
-        if not step.is_own:
-            return {p: partials[p] for p in mine}
-        return {p: order_columns(algebra, plan, partials[p], covered[p]) for p in mine}
-
-    def extend(step: SweepStep, extended: Mapping[int, D]) -> None:
-        for p, delta in extended.items():
-            before, covered[p] = covered[p], covered[p] | {step.target}
-            conditions = plan.decidable_conditions(covered[p], before, p)
-            partials[p] = algebra.where(delta, conditions)
-            if step.window is not None and p == step.via:
-                places = [place for place in plan.view.places if place.index in covered[p]]
-                partials[p] = forget_columns(algebra, p, places, partials[p])
-            if algebra.is_empty(partials[p]):
-                del partials[p]
-
+    partials = PartialRows(algebra, plan, started)
     for stage in stages:
         asked: list[tuple[SweepStep, Lookup]] = []
         for step in stage:
-            waiting = take_waiting(step)
+            waiting = partials.take_waiting(step)
             if not waiting:
                 continue
             if bound and step.target in bound:
-                extend(step, _join_bound(algebra, plan, step, bound[step.target], waiting))
+                joined = _join_bound(algebra, plan, step, bound[step.target], waiting)
+                partials.extend_rows(step, joined)
                 continue
-            lookup = _filtered_lookup(algebra, plan, step, waiting)
-            versions = _versions_unasked(algebra, plan, step, lookup, pending)
+            lookup = filtered_lookup_of(algebra, plan, step, waiting)
+            versions = find_unasked_versions(algebra, plan, step, lookup, pending)
             if versions is None:
                 asked.append((step, lookup))
             else:
-                extend(step, join_versions(algebra, step, versions, waiting))
+                partials.extend_rows(step, join_versions(algebra, step, versions, waiting))
         answers = (yield tuple(lookup for _, lookup in asked)) if asked else ()
         for (step, lookup), answer in zip(asked, answers, strict=True):
-            waiting = take_waiting(step)
-            extend(step, join_corrected(algebra, step, lookup, answer, pending, waiting))
-    return partials
+            waiting = partials.take_waiting(step)
+            joined = join_corrected(algebra, step, lookup, answer, pending, waiting)
+            partials.extend_rows(step, joined)
+    return partials.rows
 
 
-def _versions_unasked(
+def find_unasked_versions(
     algebra: Algebra[D], plan: SweepPlan, step: SweepStep, lookup: Lookup, pending: KnownChanges
 ) -> RelationVersions[D] | None:
     """What a step needs of its target, if it need not ask: no key can match, or the known changes
@@ -196,23 +180,12 @@ def lookup_for(
     )
 
 
-def _filtered_lookup(
+def filtered_lookup_of(
     algebra: Algebra[D], plan: SweepPlan, step: SweepStep, waiting: Mapping[int, D]
 ) -> Lookup:
     """The same, without the rows that the conditions of the target hide from all partial rows."""
     lookup = lookup_for(algebra, plan, step, waiting)
     return replace(lookup, conditions=plan.local_conditions(step, can_fail))
-
-
-def order_columns(
-    algebra: Algebra[D], plan: SweepPlan, delta: D, places: frozenset[int] | None = None
-) -> D:
-    """Partial rows of different origins have their columns in different orders; make them one.
-
-    With `places`, only the columns of these.
-    """
-    kept = [p for p in plan.view.places if places is None or p.index in places]
-    return algebra.select_columns(delta, [*(n for p in kept for n in p.shown_labels), TS])
 
 
 def run_sweep(sweep: SweepGenerator[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:

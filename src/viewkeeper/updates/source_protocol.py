@@ -27,6 +27,7 @@ from viewkeeper.delta.algebra import COUNT as COUNT
 from viewkeeper.delta.algebra import POSITION as POSITION
 from viewkeeper.delta.algebra import TS as TS
 from viewkeeper.errors import SchemaError
+from viewkeeper.updates.answer_pages import AnswerPages, Paging
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field, Relation
@@ -111,7 +112,8 @@ class Lookup:
     `keys` is a table with the columns of `on`, distinct; a column that is null-safe may hold NULL,
     which then asks for rows whose column is NULL. The answer may hold more rows than asked for (the
     asker joins and filters again), never fewer, but for rows that do not meet its `conditions`: a
-    source leaves them out where it can.
+    source leaves them out where it can. Who can work on pages of an answer gives a `paging`; a
+    source that holds all rows anyway need not heed it.
     """
 
     place: int
@@ -121,6 +123,7 @@ class Lookup:
     null_safe: tuple[bool, ...]
     keys: pa.Table | None
     conditions: tuple[LocalCondition, ...] = ()
+    paging: Paging | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +133,20 @@ class Answer:
     `rows` has the lookup's columns and no `_count`: a row that occurs twice is there twice. `tail`
     is a change table: the lookup's columns, `_count`, `_position`. Rows minus tail is what the
     lookup finds in the relation as of the position `after`, without what the cut lacks up to there.
+    Where the lookup has a paging, all rows may lie in `pages` instead, and `rows` is empty; pages
+    may have a `_count`, and then their rows are signed.
     """
 
     rows: pa.Table
     cut: Cut
     after: int
     tail: pa.Table
+    pages: AnswerPages | None = None
+
+    @property
+    def row_count(self) -> int:
+        """How many rows it has, wherever they are."""
+        return self.rows.num_rows if self.pages is None else self.pages.rows
 
     @property
     def whole_cut(self) -> Cut:

@@ -10,7 +10,9 @@ import pickle
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -27,6 +29,7 @@ from tests.sources.conformance.reading import (
     scanned,
     snapshot_at,
 )
+from viewkeeper.updates.answer_pages import Paging
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Relation
 
@@ -74,6 +77,27 @@ def test_answers_have_all_rows_of_the_keys_and_each_once(follower: Follower) -> 
                 answer = snapshot.answer_lookup(lookup_of("stock", COLUMNS, keys), after)
                 found = matching(answered(answer, COLUMNS, after), skus)
                 assert found == matching(state["stock"], skus)
+
+
+def test_pages_are_the_answer(follower: Follower, tmp_path: Path) -> None:
+    """The pages of one answer are read, twice, after the next question has been answered."""
+    after, state = list(follower.states.items())[-1]
+    keys = pa.table({"sku": pa.array([0, 2, 3, 100], pa.int64())})
+    with snapshot_at(follower.source, after, follower.tables) as snapshot:
+        for asked_keys in (keys, None):
+            lookup = lookup_of("stock", COLUMNS, asked_keys)
+            paged = replace(lookup, paging=Paging(3, str(tmp_path)))
+            answer = snapshot.answer_lookup(paged, after)
+            snapshot.answer_lookup(paged, after)
+            assert answer.pages is not None, "more rows than a page has"
+            assert answer.rows.num_rows == 0
+            for _ in range(2):
+                whole = replace(answer, rows=pa.concat_tables(answer.pages), pages=None)
+                assert whole.row_count == answer.row_count
+                found = answered(whole, COLUMNS, after)
+                skus = [0, 2, 3, 100] if asked_keys else [row[0] for row in state["stock"]]
+                assert matching(found, skus) == matching(state["stock"], skus)
+    assert not list(tmp_path.glob("*.arrow"))
 
 
 def test_any_columns_can_be_asked_for(follower: Follower) -> None:

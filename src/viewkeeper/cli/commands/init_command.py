@@ -64,6 +64,8 @@ sources:
 #   inline_rows: 20000      # up to this many changes, or ten times as many rows of a load, are
 #                           # done in this process, above that on Spark
 #   part_rows: 100000       # changed rows that one Spark task works on at a time
+#   page_rows: 100000       # rows that they meet and that are worked on at a time; the rest of a
+#                           # larger answer waits in a file
 #   wait_rows: 20000000     # changes that a waiting view may hold back at a source
 #   memory: 256mb           # changes held in memory; the rest waits in files
 

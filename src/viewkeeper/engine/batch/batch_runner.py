@@ -53,6 +53,7 @@ from viewkeeper.errors import (
 )
 from viewkeeper.maintain.sweep_family.batch_sweep import split_origins
 from viewkeeper.storage import disk
+from viewkeeper.updates.answer_pages import Paging
 from viewkeeper.updates.queue import (
     BatchChanges,
     Stamps,
@@ -399,11 +400,12 @@ class BatchRunner:
 
     def _own_relations(self, members: Sequence[BatchView], since: int) -> OwnRelations:
         views = self._store.head.views
-        parents = {parent for member in members for parent in member.view.parents}
-        stored = {name: views[name] for name in parents}
+        stored = {name: views[name] for member in members for name in member.view.parents}
         stored |= {name: t.head for member in members for name, t in member.tables.items()}
-        nodes = own_nodes({member.name: member.view for member in members})
-        return OwnRelations(self._store.root, since, stored, nodes, self._indexes.find_stored)
+        nodes = own_nodes({each.name: each.view for each in members})
+        paging = Paging(self._settings.batch.page_rows, str(self._spool / "batch"))
+        root, found = self._store.root, self._indexes.find_stored
+        return OwnRelations(root, since, stored, nodes, found, paging)
 
     def _run_parts(
         self, outcome: BatchOutcome, batch: Batch, members: Sequence[BatchMember]

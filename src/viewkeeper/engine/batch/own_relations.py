@@ -10,9 +10,10 @@ compensation adds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import assert_never
 
@@ -25,9 +26,10 @@ from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.delta.kernel import Kernel, matching_pairs
 from viewkeeper.engine.batch.generated_rows import split_rows
 from viewkeeper.maintain.compensation import KnownChanges
-from viewkeeper.maintain.probe import probe_rows
-from viewkeeper.maintain.view_change import run_sweep
+from viewkeeper.maintain.paged_sweep import run_pages
+from viewkeeper.maintain.probe import probe_in_pages
 from viewkeeper.stages.key_recompute import distinct_keys, evaluate_rows, touched_keys
+from viewkeeper.updates.answer_pages import DEFAULT_PAGING, Paging, gather_pages
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup
@@ -72,15 +74,29 @@ class OwnRelations:
     stored: Mapping[str, ViewHead]
     nodes: Mapping[str, Node]
     find_stored: FindStored | None = None
+    paging: Paging = DEFAULT_PAGING
 
     def answer_lookup(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> Answer:
         """The rows that a lookup asks for, or more of them, as of T0."""
-        rows = self.rows_before(lookup, pending, ask)
-        plain = repeat_rows(rows.select([*lookup.columns, COUNT]))
-        empty = plain.schema.empty_table()
-        tail = empty.append_column(COUNT, pa.array([], pa.int64()))
+        names = [*lookup.columns, COUNT]
+        found = (rows.select(names) for rows in self._pieces_before(lookup, pending, ask))
+        first = next(found)
+        batches = (batch for rows in chain([first], found) for batch in rows.to_batches())
+        # A row may be in several pieces, also with counts that cancel: in memory they are summed.
+        rows, pages = gather_pages(batches, first.schema, lookup.paging)
+        plain = repeat_rows(Kernel().consolidate(rows) if rows.num_rows else rows)
+        tail = plain.schema.empty_table().append_column(COUNT, pa.array([], pa.int64()))
         tail = tail.append_column(POSITION, pa.array([], pa.int64()))
-        return Answer(plain, Cut(self.since), LAST_TS, tail)
+        return Answer(plain, Cut(self.since), LAST_TS, tail, pages)
+
+    def _pieces_before(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> Iterator[pa.Table]:
+        """The rows that a lookup asks for, with `_count`, in at least one piece."""
+        node = None if lookup.relation.table in self.stored else self.nodes[lookup.relation.table]
+        if not isinstance(node, Core):
+            yield self.rows_before(lookup, pending, ask)
+            return
+        yield empty_rows(node.fields)
+        yield from self._probed_pieces(node, lookup, pending, ask)
 
     def rows_before(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
         """The same, each row with `_count`."""
@@ -116,15 +132,37 @@ class OwnRelations:
         return sum_rows(found.drop_columns(list(head.hidden))) if head.hidden else found
 
     def _probed_rows(self, node: Core, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
+        """The rows of a core; of the asked columns, if it is asked for some, summed on the way."""
+        every = [field.name for field in node.fields]
+        names = [
+            *(dict.fromkeys((*lookup.columns, *lookup.on)) if lookup.columns else every),
+            COUNT,
+        ]
+        held: list[pa.Table] = []
+        least = self.paging.rows
+        for piece in self._probed_pieces(node, lookup, pending, ask):
+            held.append(piece.select(names))
+            if sum(each.num_rows for each in held) > least:
+                held = [Kernel().consolidate(pa.concat_tables(held))]
+                least = max(self.paging.rows, 2 * held[0].num_rows)
+        if len(held) > 1:
+            return Kernel().consolidate(pa.concat_tables(held))
+        return held[0] if held else empty_rows(node.fields).select(names)
+
+    def _probed_pieces(
+        self, node: Core, lookup: Lookup, pending: KnownChanges, ask: Ask
+    ) -> Iterator[pa.Table]:
         """The rows of a core, by those of the asked columns that are columns of its places."""
         plain = {o.name for o in node.view.outputs if isinstance(o.expression, Column)}
         keys = lookup.keys if lookup.keys is not None else pa.table({})
         on = [name for name in lookup.on if name in plain and name in keys.column_names]
         plan = sweep_plan_of(node.view)
-        probe = probe_rows(Kernel(), plan, on, keys.select(on), pending, self.since)
-        rows, _ = run_sweep(probe, partial(ask, node.view))
-        empty = empty_rows(node.fields)
-        return empty if rows is None else multiply_copies(node, rows).select(empty.column_names)
+        probe = probe_in_pages(
+            Kernel(), plan, on, keys.select(on), pending, self.since, self.paging
+        )
+        names = [*(field.name for field in node.fields), COUNT]
+        for rows in run_pages(probe, partial(ask, node.view)):
+            yield multiply_copies(node, rows).select(names)
 
     def _union_rows(self, node: Union, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
         pieces = [empty_rows(node.fields)]

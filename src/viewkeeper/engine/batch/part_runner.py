@@ -21,7 +21,7 @@ from viewkeeper.engine.batch.part_sweep import (
     LookupTally,
     PartResult,
     PartTask,
-    joined_rows,
+    joined_pieces,
     sweep_part,
 )
 from viewkeeper.engine.spark.job_control import limit_job, spark_schema
@@ -82,12 +82,11 @@ def run_late(
         for numbers in batches:
             for number in numbers.column(0).to_numpy():
                 tally = LookupTally()
-                rows = joined_rows(mine, parts[number], tally)
+                for rows in joined_pieces(mine, parts[number], tally):
+                    yield from rows.to_batches()
                 for name, count in tally.lookups.items():
                     asked[name].add(count)
                 asked_rows.add(tally.rows)
-                if rows is not None:
-                    yield from rows.to_batches()
 
     try:
         with limit_job(spark, f"batch {batch.number} of {view}", minutes):

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,14 +33,14 @@ from viewkeeper.engine.batch.own_relations import Ask, OwnRelations, multiply_co
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import PASSING
 from viewkeeper.errors import BrokenQueryError, UnexpectedViewError, ViewkeeperError
-from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, slice_origins
-from viewkeeper.maintain.view_change import run_sweep, view_change
-from viewkeeper.stages.fold import pre_aggregate
+from viewkeeper.maintain.paged_sweep import change_in_pages, run_pages, sweep_in_pages
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, slice_origins
+from viewkeeper.stages.fold import combine_partials, pre_aggregate
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
 from viewkeeper.view.definition import Core, Field, Fold, Relation, ViewDefinition
 from viewkeeper.view.sweep_plan import SweepPlan
-from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows, write_stream
 from viewkeeper.warehouse.metadata.record import DataFile
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -50,9 +51,12 @@ def typed_answer(view: ViewDefinition, lookup: Lookup, answer: Answer) -> Answer
     fields = {field.name: field.type for field in view.places[lookup.place].fields}
     rows = cast_rows(lookup.relation, answer.rows, fields)
     tail = cast_rows(lookup.relation, answer.tail, fields)
-    if rows is answer.rows and tail is answer.tail:
+    if rows is answer.rows and tail is answer.tail and answer.pages is None:
         return answer
-    return replace(answer, rows=rows, tail=tail)
+    pages = answer.pages and answer.pages.with_conversion(
+        partial(cast_rows, lookup.relation, types=fields)
+    )
+    return replace(answer, rows=rows, tail=tail, pages=pages)
 
 
 def cast_rows(relation: Relation, rows: Rows, types: Mapping[str, pa.DataType]) -> Rows:
@@ -75,6 +79,9 @@ def types_of(fields: Sequence[Field]) -> dict[str, pa.DataType]:
 
 RETURN_BYTES = 256 << 10
 """Results below this size come back to the driver instead of becoming a file of their own."""
+
+FOLDED_ROWS = 100_000
+"""Partial sums of pieces are added up when they have more rows than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +152,10 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     tally = LookupTally()
     try:
         with open_lookups(batch, tally) as ask:
-            sweep = batch_sweep(
-                Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes
-            )
-            rows, _ = run_sweep(sweep, partial(ask, view.plan.view))
-        files, small = _keep_rows(batch, task, view, rows)
+            origins = origin_rows(batch, view, task.part)
+            sweep = sweep_in_pages(Kernel(), view.plan, origins, batch.changes, batch.own.paging)
+            pieces = run_pages(sweep, partial(ask, view.plan.view))
+            files, small = _keep_pieces(batch, task, view, pieces)
     except ViewkeeperError as error:
         return PartResult(task.view, lookups=tally.lookups, error=error)
     except PASSING:
@@ -162,12 +168,13 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     return PartResult(task.view, files, small, lookups, seconds, asked_rows=tally.rows)
 
 
-def joined_rows(batch: Batch, task: PartTask, tally: LookupTally) -> pa.Table | None:
+def joined_pieces(batch: Batch, task: PartTask, tally: LookupTally) -> Iterator[pa.Table]:
     """The joined rows of a part before its projection, for views that Spark must finish."""
     view = batch.views[task.view]
     with open_lookups(batch, tally) as ask:
-        sweep = view_change(Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes)
-        return run_sweep(sweep, partial(ask, view.plan.view))[0]
+        origins = origin_rows(batch, view, task.part)
+        sweep = change_in_pages(Kernel(), view.plan, origins, batch.changes, batch.own.paging)
+        yield from run_pages(sweep, partial(ask, view.plan.view))
 
 
 def origin_rows(batch: Batch, view: BatchMember, part: Part) -> dict[int, pa.Table]:
@@ -196,23 +203,56 @@ def open_lookups(batch: Batch, tally: LookupTally) -> Iterator[Ask]:
                 closing.callback(snapshots[name].close)
             tally.lookups[name] += 1
             answer = snapshots[name].answer_lookup(lookup, batch.ends[name])
-            tally.rows += answer.rows.num_rows
+            tally.rows += answer.row_count
             return typed_answer(view, lookup, answer)
 
         yield ask
 
 
-def _keep_rows(
-    batch: Batch, task: PartTask, view: BatchMember, rows: pa.Table | None
+def _keep_pieces(
+    batch: Batch, task: PartTask, view: BatchMember, pieces: Iterator[pa.Table]
 ) -> tuple[tuple[DataFile, ...], pa.Table | None]:
-    """Rows as a file where they are many, as they are where they are few."""
-    if rows is None or rows.num_rows == 0:
-        return (), None
+    """Rows as files where they are many, as they are where they are few; what a fold makes of them
+    piece by piece."""
     if view.core is not None:
-        rows = multiply_copies(view.core, rows)
+        core = view.core
+        pieces = (multiply_copies(core, piece) for piece in pieces)
+    pieces = (piece for piece in pieces if piece.num_rows)
+    if view.fold is not None:
+        return (), _fold_pieces(view.fold, pieces)
     if view.folder is None:
-        return (), pre_aggregate(view.fold, rows) if view.fold else rows.combine_chunks()
-    ordered = rows.select([*view.schema.names, COUNT, TS])
-    if ordered.nbytes < RETURN_BYTES:
-        return (), ordered.combine_chunks()
-    return (write_rows(view.folder, view.schema, ordered, batch.number, task.number),), None
+        held = list(pieces)
+        return (), pa.concat_tables(held).combine_chunks() if held else None
+    names = [*view.schema.names, COUNT, TS]
+    return _write_pieces(batch, task, view.folder, view.schema, (p.select(names) for p in pieces))
+
+
+def _write_pieces(
+    batch: Batch, task: PartTask, folder: Path, schema: pa.Schema, pieces: Iterator[pa.Table]
+) -> tuple[tuple[DataFile, ...], pa.Table | None]:
+    held: list[pa.Table] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(each.nbytes for each in held) >= RETURN_BYTES:
+            break
+    else:
+        return (), pa.concat_tables(held).combine_chunks() if held else None
+    following = next(pieces, None)
+    if following is None:
+        rows = pa.concat_tables(held)
+        return (write_rows(folder, schema, rows, batch.number, task.number),), None
+    batches = (b for piece in chain(held, [following], pieces) for b in piece.to_batches())
+    stored = stored_schema(schema)
+    return tuple(write_stream(folder, stored, batches, batch.number, task.number)), None
+
+
+def _fold_pieces(fold: Fold, pieces: Iterator[pa.Table]) -> pa.Table | None:
+    """Partial sums of all pieces, added up whenever they have become many."""
+    held: list[pa.Table] = []
+    least = FOLDED_ROWS
+    for piece in pieces:
+        held.append(pre_aggregate(fold, piece))
+        if sum(each.num_rows for each in held) > least:
+            held = [combine_partials(fold, held)]
+            least = max(FOLDED_ROWS, 2 * held[0].num_rows)
+    return combine_partials(fold, held) if held else None

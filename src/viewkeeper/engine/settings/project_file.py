@@ -106,6 +106,8 @@ class BatchSettings:
     """Up to this many changes a batch runs in the driver, above it as one Spark job."""
     part_rows: int = 100_000
     """Origin rows that one task sweeps at a time."""
+    page_rows: int = 100_000
+    """Rows of an answer that are worked on at a time; of larger answers the rest is in a file."""
     wait_rows: int = 20_000_000
     """Changes of a source that a waiting view may hold back in its log before it is stale."""
     memory: int = 256 << 20

@@ -46,14 +46,14 @@ from viewkeeper.sources.files.parquet import (
     ParquetInput,
     UnreadableFileError,
     count_rows,
+    gather_answer,
     keys_of,
     read_rows,
-    table_of_batches,
 )
 from viewkeeper.sources.handles import Book
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import MisfitError
-from viewkeeper.sources.tables.shape import TableShape, change_columns_of
+from viewkeeper.sources.tables.shape import TableShape
 from viewkeeper.sources.tables.shape_history import ShapeHistory
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
@@ -88,15 +88,15 @@ class DeltaLakeSnapshot:
         if keys is not None:
             on = self._resolve_columns(handle, version, tuple(keys.values)).stored
             keys = Keys({on[name]: values for name, values in keys.values.items()})
-        pieces: list[pa.RecordBatch] = []
+        found = (
+            columns.rename_batch(batch)
+            for file in version.data_files(keys)
+            for batch in read_rows(
+                self._source, name_of_handle(handle), file, columns.types_in_files(), keys
+            )
+        )
         with translate_file_errors(self._source, after):
-            for file in version.data_files(keys):
-                rows = read_rows(
-                    self._source, name_of_handle(handle), file, columns.types_in_files(), keys
-                )
-                pieces += (columns.rename_batch(batch) for batch in rows)
-        tail = table_of_batches([], change_columns_of(columns.types))
-        return Answer(table_of_batches(pieces, columns.types), Cut(after), after, tail)
+            return gather_answer(found, columns.types, after, lookup.paging)
 
     def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
         """Its files have no index."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,8 +47,11 @@ from viewkeeper.sources.tables.column_type import (
     convert_or_blame,
     find_outside_calendar,
 )
+from viewkeeper.sources.tables.shape import change_columns_of
 from viewkeeper.storage.named_digest import has_own_footer
-from viewkeeper.updates.source_protocol import Lookup
+from viewkeeper.updates.answer_pages import Paging, gather_pages
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import Field
 
 
@@ -412,4 +415,20 @@ def can_match(keys: Keys, name: str, low: Any, high: Any, nulls: int | None) -> 
 def table_of_batches(
     batches: Sequence[pa.RecordBatch] | Iterator[pa.RecordBatch], columns: Mapping[str, pa.DataType]
 ) -> pa.Table:
-    return pa.Table.from_batches(list(batches), schema=pa.schema(list(columns.items())))
+    return pa.Table.from_batches(list(batches), schema=schema_of_columns(columns))
+
+
+def schema_of_columns(columns: Mapping[str, pa.DataType]) -> pa.Schema:
+    return pa.schema(list(columns.items()))
+
+
+def gather_answer(
+    batches: Iterable[pa.RecordBatch],
+    columns: Mapping[str, pa.DataType],
+    after: int,
+    paging: Paging | None,
+) -> Answer:
+    """An answer of rows that are exactly as of a position."""
+    rows, pages = gather_pages(batches, schema_of_columns(columns), paging)
+    tail = table_of_batches([], change_columns_of(columns))
+    return Answer(rows, Cut(after), after, tail, pages)

@@ -27,9 +27,9 @@ from viewkeeper.sources.files.accepted_states import AcceptedState, KeptTable, S
 from viewkeeper.sources.files.parquet import (
     ParquetInput,
     UnreadableFileError,
+    gather_answer,
     keys_of,
     read_rows,
-    table_of_batches,
 )
 from viewkeeper.sources.handles import Book, HandleTarget
 from viewkeeper.sources.tables.shape import (
@@ -37,7 +37,6 @@ from viewkeeper.sources.tables.shape import (
     ShapeColumn,
     TableFate,
     TableShape,
-    change_columns_of,
 )
 from viewkeeper.sources.tables.shape_changes import schema_changes
 from viewkeeper.sources.tables.shape_history import HandleQuestion, place_of, start_of
@@ -130,16 +129,13 @@ class FilesSnapshot:
         handle, keys = lookup.relation.table, keys_of(lookup)
         table, columns = self._resolve_columns(handle, lookup.columns, after)
         self._resolve_columns(handle, lookup.on, after)
-        pieces: list[pa.RecordBatch] = []
-        with translate_kept_errors(self._source, self._kept, after):
-            for file in self._copies_of(table):
-                pieces += read_rows(self._source, name_of_handle(handle), file, columns, keys)
-        return Answer(
-            table_of_batches(pieces, columns),
-            Cut(after),
-            after,
-            table_of_batches([], change_columns_of(columns)),
+        found = (
+            batch
+            for file in self._copies_of(table)
+            for batch in read_rows(self._source, name_of_handle(handle), file, columns, keys)
         )
+        with translate_kept_errors(self._source, self._kept, after):
+            return gather_answer(found, columns, after, lookup.paging)
 
     def find_key_range(self, relation: Relation, columns: Sequence[str]) -> KeyRange | None:
         """Files are read from their beginning."""

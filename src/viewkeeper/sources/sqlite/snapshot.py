@@ -39,6 +39,7 @@ from viewkeeper.sources.sqlite.resolved_tables import (
 )
 from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
 from viewkeeper.sources.tables.key_range import bounds_query, key_range_of, range_condition
+from viewkeeper.updates.answer_pages import PagedRows, gather_pages
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -119,10 +120,10 @@ class SqliteSnapshot:
         found, columns = read.found, tuple(dict.fromkeys([*lookup.columns, *lookup.on]))
         if not read.is_steady_since(after):
             refuse_broken(self._connection, found, columns, after)
-        rows = self._read_rows(read, lookup, keyed)
+        rows, pages = self._read_rows(read, lookup, keyed)
         span = range(after + 1, state.position + 1)
         tail = self._read_span(read, lookup.columns, state, span)
-        return Answer(rows, Cut(state.position), after, tail)
+        return Answer(rows, Cut(state.position), after, tail, pages)
 
     def _read_span(
         self, read: ResolvedTable, columns: Sequence[str], state: DatabaseState, span: range
@@ -153,7 +154,7 @@ class SqliteSnapshot:
 
     def _read_rows(
         self, read: ResolvedTable, lookup: Lookup, keyed: tuple[SqliteKeyColumn, ...] | None
-    ) -> pa.Table:
+    ) -> PagedRows:
         select = _select_list(read.found, lookup.columns)
         source, table = self._database.source, read.table
         filters, values = filter_conditions(source, table, lookup.conditions)
@@ -162,7 +163,9 @@ class SqliteSnapshot:
         else:
             query = lookup_query(table, select, keyed)
         whole = " AND ".join([query, *filters])
-        return read.layout_of(lookup.columns).read_all(self._connection.execute(whole, values))
+        shape = read.layout_of(lookup.columns)
+        batches = shape.read_batches(self._connection.execute(whole, values))
+        return gather_pages(batches, shape.schema, lookup.paging)
 
     def scan_relation(
         self,

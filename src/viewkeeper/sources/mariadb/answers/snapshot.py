@@ -61,6 +61,7 @@ from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.sources.tables.key_range import bounds_query, key_range_of, range_condition
 from viewkeeper.sources.tables.shape_changes import broken_query_error
 from viewkeeper.storage import disk
+from viewkeeper.updates.answer_pages import gather_pages
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -344,10 +345,10 @@ class MariadbSnapshot:
         now = _translate_lookup(lookup, asked)
         with self._server.translate_errors():
             query = self._build_query(asked.table, now)
-        rows = self._answers_to(query, asked, lookup.columns).read_all()
-        return Answer(
-            rows, Cut(self.cut), after, pa.Table.from_batches(tail, schema_of_changes(kinds))
-        )
+        answers = self._answers_to(query, asked, lookup.columns)
+        rows, pages = gather_pages(answers, answers.schema, lookup.paging)
+        changes = pa.Table.from_batches(tail, schema_of_changes(kinds))
+        return Answer(rows, Cut(self.cut), after, changes, pages)
 
     def _build_query(self, table: MariadbTable, lookup: Lookup) -> str:
         """By key, or the whole table where the keys would touch most of it."""

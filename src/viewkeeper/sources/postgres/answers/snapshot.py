@@ -50,6 +50,7 @@ from viewkeeper.sources.postgres.types import (
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.key_range import bounds_query, key_range_of, range_condition
 from viewkeeper.sources.tables.shape import batch_without_columns
+from viewkeeper.updates.answer_pages import PagedRows, Paging, gather_pages
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -102,17 +103,24 @@ class SnapshotSession:
         return self._arrow is not None
 
     def read_few(
-        self, table: PostgresTable, shape: PostgresLayout, conditions: Sequence[str]
-    ) -> pa.Table:
+        self,
+        table: PostgresTable,
+        shape: PostgresLayout,
+        conditions: Sequence[str],
+        limit: int | None = None,
+    ) -> pa.Table | None:
+        """The rows that meet one of the conditions; None if they are more than a limit."""
+        ending = "" if limit is None else f" LIMIT {limit + 1}"
         with self.server.translate_errors():
             connection = self.text_connection()
-            results = []
+            results: list[pa.Table] = []
             for condition in conditions:
-                cursor = connection.execute(
-                    query_of(table, shape, condition, native=False).encode()
-                )
+                query = query_of(table, shape, condition, native=False) + ending
+                cursor = connection.execute(query.encode())
                 assert cursor.pgresult is not None
                 results.append(shape.from_result(cursor.pgresult))
+                if limit is not None and sum(each.num_rows for each in results) > limit:
+                    return None
         if not shape.names:
             # Joining tables would forget how many rows of nothing they have.
             rows = sum(result.num_rows for result in results)
@@ -120,11 +128,15 @@ class SnapshotSession:
         return pa.concat_tables(results) if results else shape.schema.empty_table()
 
     def read_many(
-        self, table: PostgresTable, shape: PostgresLayout, conditions: Sequence[str]
-    ) -> pa.Table:
+        self,
+        table: PostgresTable,
+        shape: PostgresLayout,
+        conditions: Sequence[str],
+        paging: Paging | None,
+    ) -> PagedRows:
         queries = [query_of(table, shape, condition) for condition in conditions or [""]]
-        batches = [batch for query in queries for batch in self.read_batches(query, shape)]
-        return pa.Table.from_batches(batches, None if batches else shape.schema)
+        batches = (batch for query in queries for batch in self.read_batches(query, shape))
+        return gather_pages(batches, shape.schema, paging)
 
     def read_batches(self, query: str, shape: PostgresLayout) -> Iterator[pa.RecordBatch]:
         from viewkeeper.sources.postgres.arrow_connection import translate_arrow_errors
@@ -190,29 +202,44 @@ class PostgresSnapshot:
         filters = filter_conditions(source, table, lookup.conditions)
         everything = [" AND ".join(filters)] if filters else []
         if lookup.keys is None or not lookup.on:
-            rows = self._session.read_many(table, shape, everything)
+            answer = self._session.read_many(table, shape, everything, lookup.paging)
         else:
             columns = key_columns(source, table, lookup.on, lookup.null_safe)
             if is_scan_cheaper(table, columns, lookup.keys.num_rows):
-                rows = self._session.read_many(table, shape, everything)
+                answer = self._session.read_many(table, shape, everything, lookup.paging)
             else:
                 conditions = [
                     " AND ".join([each, *filters]) for each in key_conditions(columns, lookup.keys)
                 ]
                 few = lookup.keys.num_rows < self._many_keys(table, lookup.on)
-                rows = (
-                    self._session.read_few(table, shape, conditions)
-                    if few
-                    else self._session.read_many(table, shape, conditions)
-                )
-                if not conditions:
-                    rows = shape.schema.empty_table()
+                answer = self._read_by_keys(table, shape, conditions, few, lookup.paging)
+        rows, pages = answer
         return Answer(
             rows,
             self._tails.answer_cut(after),
             after,
             self._tails.answer_tail(name, lookup.columns, after),
+            pages,
         )
+
+    def _read_by_keys(
+        self,
+        table: PostgresTable,
+        shape: PostgresLayout,
+        conditions: Sequence[str],
+        few: bool,
+        paging: Paging | None,
+    ) -> PagedRows:
+        """The rows that meet one of the conditions; a few keys are asked for as text, whose answer
+        is held whole: if it turns out to be long, it is asked for again, in pages."""
+        if not conditions:
+            return shape.schema.empty_table(), None
+        if few:
+            limit = None if paging is None else paging.rows
+            rows = self._session.read_few(table, shape, conditions, limit)
+            if rows is not None:
+                return rows, None
+        return self._session.read_many(table, shape, conditions, paging)
 
     def scan_relation(
         self,
