@@ -203,6 +203,8 @@ def _other_ways(grower: Grower) -> dict[pa.DataType, list[Way]]:
         INSTANT: [
             lambda below: Call("date_trunc", (text["WEEK"], grower.grow(INSTANT, below)), INSTANT),
             lambda below: Call("date_trunc", (text["MONTH"], grower.leaf(INSTANT)), INSTANT),
+            literal("timestamp_add", INSTANT, INSTANT, Literal(-129_600_000_001, LONG)),
+            literal("timestamp_add", INSTANT, INSTANT, Literal(2_592_000_000_000, LONG)),
         ],
     }
 

@@ -14,6 +14,7 @@ from tests.live.judge import feed
 from tests.sql.clock_project import ClockProject, random_row, random_steps
 from viewkeeper.engine.operations.view_explanation import explain_view
 from viewkeeper.errors import DefinitionError
+from viewkeeper.warehouse.activity import read_activity
 
 DAY, HOUR = datetime.timedelta(days=1), datetime.timedelta(hours=1)
 ORDERS, CUSTOMERS = "shop.orders o", "shop.customers c"
@@ -53,6 +54,13 @@ VIEWS = {
 HOURLY = {
     "hours": f"SELECT o.id FROM {ORDERS} "
     "WHERE o.at >= date_trunc('hour', now()) - INTERVAL 36 HOURS",
+    "span": f"SELECT o.id FROM {ORDERS} WHERE o.at BETWEEN date_trunc('hour', now()) "
+    "- INTERVAL 5 HOURS AND date_trunc('hour', now()) + INTERVAL '90' MINUTE",
+    "dated": f"SELECT o.id FROM {ORDERS} WHERE to_date(o.at) >= current_date() - 1 "
+    "AND o.at < date_trunc('hour', now())",
+    "since": f"SELECT c.name, count(*) AS n FROM {ORDERS} JOIN {CUSTOMERS} "
+    "ON c.customer = o.customer WHERE o.at >= current_date() - 2 GROUP BY c.name",
+    "due_day": f"SELECT o.id FROM {ORDERS} WHERE CAST(o.at AS DATE) = current_date()",
     "day": f"SELECT o.id, date_trunc('day', now()) AS day FROM {ORDERS} "
     "WHERE to_date(o.at) >= current_date() - 1",
 }
@@ -85,7 +93,7 @@ def test_hours_pass(memory: Path, spark: SparkSession) -> None:
     row = random_row(rng, project.clock.moment)
     insert = f"INSERT INTO orders VALUES (20, {row})"
     project.maintain_batch([HOUR, insert, 4 * HOUR, "DELETE FROM orders WHERE id < 3", 2 * HOUR])
-    assert project.judge_states() == 2 * 10
+    assert project.judge_states() == len(HOURLY) * 10
 
 
 def test_a_year_passes_in_one_batch(memory: Path, spark: SparkSession) -> None:
@@ -118,13 +126,45 @@ def test_a_year_passes_in_one_batch(memory: Path, spark: SparkSession) -> None:
     assert sum(batch.lookups.get("shop", 0) for batch in project.observer.batches) <= 4
 
 
+ROLLING = {name: HOURLY[name] for name in ("hours", "dated", "since")}
+
+
+def test_hours_ask_for_what_has_passed(memory: Path, spark: SparkSession) -> None:
+    """Orders of a year, two a day; forty days of hours pass in one batch."""
+    project = ClockProject(memory, ROLLING, spark)
+    start = project.clock.moment.replace(minute=0)
+    moments = {number: start + (number - 60) * 12 * HOUR + 3 * HOUR / 4 for number in range(730)}
+    for number, at in moments.items():
+        mark = "T" if number % 3 else " "
+        text = f"{at:%Y-%m-%d}{mark}{at:%H:%M:%S}" + (".5" if number % 2 else "")
+        project.database.execute(f"INSERT INTO orders VALUES ({number}, 1, NULL, '{text}', 1)")
+    project.load_views()
+    project.maintain_batch([40 * DAY])
+    with project.open_project() as opened:
+        root = opened.settings.warehouse
+        first = opened.view("hours").head.created_ts
+        shown = feed(opened, "hours")
+    asked = read_activity(root)
+    passed = sum(start - 36 * HOUR <= at <= start + 40 * DAY for at in moments.values())
+    assert all(asked[name].asked_rows <= passed + 10 for name in ROLLING), asked
+    assert all(batch.where == "inline" for batch in project.observer.batches)
+    rows: Counter[tuple[object, ...]] = Counter()
+    for tick in range(40 * 24 + 1):
+        rows.update(shown.get(first + tick, {}))
+        if tick % 7 == 0:
+            since = start + tick * HOUR - 36 * HOUR
+            assert +rows == Counter((n,) for n, at in moments.items() if at >= since), tick
+
+
 def test_what_a_tick_costs_is_explained(memory: Path, spark: SparkSession) -> None:
     project = ClockProject(memory, {**VIEWS, **HOURLY}, spark)
     sentences = {
         "recent": "rows of shop.orders are asked for whose placed has passed",
         "due": "the rows that it is equal to are asked for by key",
         "age": "every row of it may change: the time is shown",
-        "hours": "every hour, when the clock ticks, shop.orders is read whole",
+        "hours": "rows of shop.orders are asked for whose at has passed",
+        "dated": "rows of shop.orders are asked for whose at has passed",
+        "month": "shop.orders is read whole",
     }
     with project.open_project() as opened:
         connections = opened.open_connections()

@@ -32,6 +32,7 @@ _MICROSECONDS = {
 }
 _DAY = _MICROSECONDS["day"]
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_LAST = 2**63 - 1
 _MONDAY = 4
 """Days from a Monday to the first day that is counted, a Thursday, and one more."""
 
@@ -137,6 +138,16 @@ def _add_months(call: Call, values: Sequence[Values]) -> Values:
     return masked_array(found, valid, call.type)
 
 
+def _add_microseconds(call: Call, values: Sequence[Values]) -> Values:
+    """A moment some microseconds later, as days of 24 hours: all is in UTC."""
+    moments, count = whole_numbers(values[0]), int(str(literal_value(call.arguments[1])))
+    valid = values[0].is_valid()
+    beyond = moments > _LAST - count if count > 0 else moments < -_LAST - 1 - count
+    if (beyond & valid.to_numpy(zero_copy_only=False)).any():
+        raise overflow_error(call.type)
+    return masked_array(moments + np.where(beyond, 0, count), valid, call.type)
+
+
 def _wide_columns(values: Sequence[Values]) -> list[Values]:
     rows = max(len(value) for value in values if not is_constant(value))
     return [repeat_constant(value, rows) for value in values]
@@ -155,4 +166,5 @@ DATE_WORDS: dict[str, Callable[[Call, Sequence[Values]], Values]] = {
     "datediff": _count_days,
     "date_add": _add_days,
     "add_months": _add_months,
+    "timestamp_add": _add_microseconds,
 }

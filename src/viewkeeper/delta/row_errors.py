@@ -23,7 +23,17 @@ from viewkeeper.view.expression import (
 from viewkeeper.view.kernel_words import DIGITS_MAX, SEVERAL_ROWS
 
 _FAILING = frozenset(
-    {"abs", "negate", "remainder", "divide", "round", "cast", "add_months", "single_value"}
+    {
+        "abs",
+        "negate",
+        "remainder",
+        "divide",
+        "round",
+        "cast",
+        "add_months",
+        "single_value",
+        "timestamp_add",
+    }
 )
 
 

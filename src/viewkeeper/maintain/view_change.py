@@ -40,7 +40,7 @@ from viewkeeper.maintain.compensation import (
     versions_without_rows,
 )
 from viewkeeper.maintain.partial_rows import PartialRows
-from viewkeeper.maintain.window_lookup import window_dates
+from viewkeeper.maintain.window_lookup import window_lookup
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.expression import IsNull, Not
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
@@ -165,11 +165,10 @@ def lookup_for(
 ) -> Lookup:
     """What partial rows ask of the step's target: their distinct keys, or all rows without one."""
     target = plan.view.places[step.target]
-    if step.window is not None and step.window.column is not None and {*waiting} == {step.via}:
-        dates = window_dates(algebra, step.window, waiting[step.via])
-        if dates is not None:
-            on, columns = (step.window.column.name,), target.columns
-            return Lookup(step.target, target.relation, columns, on, (False,), dates)
+    if step.window is not None and {*waiting} == {step.via}:
+        moved = window_lookup(algebra, step.window, target, waiting[step.via])
+        if moved is not None:
+            return moved
     return Lookup(
         place=step.target,
         relation=target.relation,
@@ -185,7 +184,8 @@ def filtered_lookup_of(
 ) -> Lookup:
     """The same, without the rows that the conditions of the target hide from all partial rows."""
     lookup = lookup_for(algebra, plan, step, waiting)
-    return replace(lookup, conditions=plan.local_conditions(step, can_fail))
+    local = plan.local_conditions(step, can_fail)
+    return replace(lookup, conditions=(*lookup.conditions, *local))
 
 
 def run_sweep(sweep: SweepGenerator[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:

@@ -6,6 +6,7 @@ with holes, which is how the races of real databases are tried out without them.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -29,7 +30,7 @@ from viewkeeper.updates.source_protocol import (
     TableDescription,
 )
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.local_condition import LocalCondition
+from viewkeeper.view.local_condition import LocalCondition, spans_of
 
 Row = tuple[Any, ...]
 Delta = Mapping[str, Sequence[tuple[Row, int]]]
@@ -150,6 +151,15 @@ class MemorySnapshot:
 
 def _meets_condition(values: Any, condition: LocalCondition) -> Any:
     """Which values meet a condition; NULL does not."""
+    if condition.operator == "within":
+        inside = [
+            pc.and_(
+                pc.greater_equal(values, pa.scalar(low, condition.type)),
+                pc.less_equal(values, pa.scalar(high, condition.type)),
+            )
+            for low, high in spans_of(condition)
+        ]
+        return functools.reduce(pc.or_, inside)
     if condition.operator == "in":
         return pc.is_in(values, value_set=pa.array(condition.values, condition.type))
     compare = {

@@ -219,6 +219,13 @@ def _fits_add_months(call: Call, kinds: Types) -> bool:
     return list(kinds) == [DATE, INT] and call.type == DATE
 
 
+def _fits_timestamp_add(call: Call, kinds: Types) -> bool:
+    """A moment some microseconds later, a constant number of them."""
+    if not isinstance(literal_value(call.arguments[-1]), int) or call.type not in (LOCAL, INSTANT):
+        return False
+    return list(kinds) == [call.type, pa.int64()]
+
+
 def _fits_round(call: Call, kinds: Types) -> bool:
     """Decimals, and integers where nothing is rounded away; a double is rounded by its text."""
     scale = 0 if len(kinds) == 1 else literal_value(call.arguments[-1])
@@ -354,6 +361,7 @@ _FITS: dict[str, Fits] = {
     "datediff": _fits_datediff,
     "date_add": _fits_date_add,
     "add_months": _fits_add_months,
+    "timestamp_add": _fits_timestamp_add,
     "round": _fits_round,
     **dict.fromkeys(("abs", "negate"), _fits_same_number),
     "remainder": _fits_remainder,
@@ -388,11 +396,29 @@ def call_sql(call: Call, arguments: Sequence[str], kind: str) -> str:
             return f"({arguments[0]} / {arguments[1]})"
         case "negate":
             return f"(- {arguments[0]})"
+        case "timestamp_add":
+            return f"({arguments[0]} + {interval_sql(literal_value(call.arguments[1]))})"
         case "single_value":
             value, rows = arguments
             return f"CASE WHEN {rows} > 1 THEN raise_error('{SEVERAL_ROWS}') ELSE {value} END"
         case name:
             return f"{name}({', '.join(arguments)})"
+
+
+def interval_sql(microseconds: object) -> str:
+    """So many microseconds as an interval.
+
+    >>> interval_sql(-129_600_000_001)
+    "INTERVAL '-1 12:00:00.000001' DAY TO SECOND"
+    """
+    assert isinstance(microseconds, int), "a call that is not evaluable has no text"
+    seconds, fraction = divmod(abs(microseconds), 10**6)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    sign = "-" if microseconds < 0 else ""
+    text = f"{sign}{days} {hour:02}:{minute:02}:{second:02}.{fraction:06}"
+    return f"INTERVAL '{text}' DAY TO SECOND"
 
 
 def _case_sql(arguments: Sequence[str]) -> str:

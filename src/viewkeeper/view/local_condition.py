@@ -24,12 +24,13 @@ from viewkeeper.view.expression import Call, Column, Compare, Expression, Litera
 VALUES_MAX = 100
 """A list of more values is not sent with every lookup."""
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-Operator = OneOf["<", "<=", ">", ">=", "in"]
+Operator = OneOf["<", "<=", ">", ">=", "in", "within"]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCondition:
-    """A column compared with one constant, or `in` several; NULL meets no condition.
+    """A column compared with one constant, or `in` several, or `within` one of several spans, each
+    from one value to the next, both included; NULL meets no condition.
 
     Texts are only ever in a list: databases agree on which are equal, or call more of them so, but
     not on which is the greater one.
@@ -39,6 +40,15 @@ class LocalCondition:
     operator: Operator
     values: tuple[Scalar, ...]
     type: pa.DataType
+
+
+def spans_of(condition: LocalCondition) -> list[tuple[Scalar, Scalar]]:
+    """The spans of a condition `within` some.
+
+    >>> spans_of(LocalCondition("n", "within", (1, 2, 5, 9), pa.int64()))
+    [(1, 2), (5, 9)]
+    """
+    return list(zip(condition.values[::2], condition.values[1::2], strict=True))
 
 
 def local_conditions_of(conditions: Iterable[Expression]) -> tuple[LocalCondition, ...]:

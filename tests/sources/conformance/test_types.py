@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from operator import eq, ge, gt, le, lt
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,28 @@ def lost_rows(
             met = {n for n, v in enumerate(values) if any(compare(v, w) for w in with_values)}
             if not met <= found:
                 lost.append(f"{operator} {with_values}: rows {sorted(met - found)} are lost")
+    if kind == pa.date32() or pa.types.is_timestamp(kind):
+        lost += lost_in_spans(snapshot, name, kind, values, after)
+    return lost
+
+
+def lost_in_spans(
+    snapshot: Any, name: str, kind: pa.DataType, values: Sequence[Any], after: int
+) -> list[str]:
+    """The same for spans of time: from each value to itself and the last one, and to the next."""
+    ordered = sorted(values)
+    last = ordered[-1]
+    spans = [(value, value, last, last) for value in ordered] + list(pairwise(ordered))
+    lost = []
+    for span in spans:
+        condition = LocalCondition(name, "within", span, kind)
+        lookup = replace(lookup_of("t", ["id", name]), conditions=(condition,))
+        rows = snapshot.answer_lookup(lookup, after).rows
+        found = {int(number) for number, _ in rows_of(rows, ["id", name])}
+        inside = zip(span[::2], span[1::2], strict=True)
+        met = {n for low, high in inside for n, v in enumerate(values) if low <= v <= high}
+        if not met <= found:
+            lost.append(f"within {span}: rows {sorted(met - found)} are lost")
     return lost
 
 

@@ -40,7 +40,7 @@ def _explain_place(core: ViewDefinition, clock: Place) -> str:
     if window.column is None:
         return (
             f"{every}, {_name(target)} is read whole; conditions that compare one column that is a "
-            "DATE with the time would ask for the days that have passed"
+            "DATE or a TIMESTAMP with the time would ask for what has passed"
         )
     return f"{every}, rows of {_name(target)} are asked for whose {window.column.name} has passed"
 

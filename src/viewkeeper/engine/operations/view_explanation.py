@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+import pyarrow as pa
+
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.operations.clock_explanation import explain_ticks
 from viewkeeper.engine.settings.algorithm_settings import DEFAULT, SCENARIO, AlgorithmSettings
@@ -427,11 +429,14 @@ def _lookup_cost(view: ViewDefinition, step: SweepStep, connections: Connections
         served, cheap = "an index finds the rows", True
     elif table.can_find_by_key(columns):
         served, cheap = "no index: reads the table, returns matching rows only", False
+    elif window is not None:
+        served, cheap = "no index: reads the table, returns the rows that have passed only", False
     else:
         served, cheap = "reads the whole table: values of this type have several spellings", False
     by = _join_condition(view, [(k.have, k.want, k.null_safe) for k in step.on])
     if window is not None:
-        by = f"{_column_name(view, window)} among the days that have passed"
+        spans = "days that have passed" if window.type == pa.date32() else "time that has passed"
+        by = f"{_column_name(view, window)} among the {spans}"
     return LookupCost(
         relation.source, relation.table, target.alias, tuple(columns), by, served, cheap
     )

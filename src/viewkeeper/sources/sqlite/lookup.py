@@ -18,6 +18,7 @@ equal.
 
 from __future__ import annotations
 
+import datetime
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -33,8 +34,10 @@ from viewkeeper.sources.sqlite.schema import (
     quote_name,
 )
 from viewkeeper.sources.sqlite.types import SqliteKind, as_is, kind_or_refuse
-from viewkeeper.view.local_condition import LocalCondition
+from viewkeeper.view.local_condition import LocalCondition, spans_of
 
+MOMENT = pa.timestamp("us")
+_SECOND = datetime.timedelta(seconds=1)
 # What SQLite itself brings; any other collation exists only in the application's connections.
 _BUILT_IN = frozenset({"BINARY", "NOCASE", "RTRIM"})
 
@@ -155,9 +158,15 @@ def filter_conditions(
     for condition in conditions:
         column = table.column_named(source, condition.column)
         kind = kind_or_refuse(source, table, condition.column)
+        name = f"r.{quote_name(column.name)}"
+        if condition.operator == "within" and kind.arrow == condition.type == MOMENT:
+            spans = [each for span in spans_of(condition) for each in _spelled_spans(*span)]
+            each = f"({name} >= ? COLLATE BINARY AND {name} < ? COLLATE BINARY)"
+            found.append(f"({' OR '.join([each] * len(spans))})")
+            values += [text for span in spans for text in span]
+            continue
         if kind.arrow != condition.type or not kind.one_spelling:
             continue
-        name = f"r.{quote_name(column.name)}"
         if condition.operator == "in":
             # A column's own collation may be one that only the application has.
             equal = " OR ".join(f"{name} = ? COLLATE BINARY" for _ in condition.values)
@@ -168,6 +177,21 @@ def filter_conditions(
             continue
         values += _stored_values(kind, condition.values)
     return found, values
+
+
+def _spelled_spans(low: object, high: object) -> list[tuple[str, str]]:
+    """A span of time as texts, from the second of its start to the one after its end, once for each
+    way to write a moment: within one way, texts have the order of the moments."""
+    assert isinstance(low, datetime.datetime), "a span of time"
+    assert isinstance(high, datetime.datetime), "a span of time"
+    start, stop = (each.replace(microsecond=0, tzinfo=None) for each in (low, high))
+    is_last = stop == datetime.datetime.max.replace(microsecond=0)
+    spans = []
+    for mark in " T":
+        # No text of a moment is greater than this one, which no moment has.
+        after = f"9999-12-31{mark}24" if is_last else (stop + _SECOND).isoformat(mark)
+        spans.append((start.isoformat(mark), after))
+    return spans
 
 
 def prefix_of(table: SqliteTable, columns: Sequence[str]) -> tuple[KeyPart, ...]:

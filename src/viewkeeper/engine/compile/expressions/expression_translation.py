@@ -82,7 +82,7 @@ SAFE_FACTS = frozenset(
         *("timeZoneId", "failOnError", "ansiEnabled", "predicate", "trueValue", "falseValue"),
         *("branches", "elseValue", "value", "list", "str", "pos", "len", "srcStr", "input"),
         *("startDate", "endDate", "days", "numMonths", "format", "timestamp", "date", "interval"),
-        *("num-children", "escapeChar", "scale"),
+        *("num-children", "escapeChar", "scale", "start"),
     }
 )
 """Settings that the kernel's words know of; one that is not here leaves the call to Spark."""
@@ -190,6 +190,8 @@ def _operation_in_kernel(operation: PlanOperation, columns: Columns) -> Expressi
     kind = operation.kind
     if kind == "DateAddYMInterval":
         return _add_months(operation, columns)
+    if kind == "TimestampAddInterval":
+        return _add_interval(operation, columns)
     parts = tuple(_in_kernel(each, columns) for each in operation.operands)
     match kind, parts:
         case (("And" | "Or"), (left, right)):
@@ -206,6 +208,8 @@ def _operation_in_kernel(operation: PlanOperation, columns: Columns) -> Expressi
             return _checked_call(Call("if", (condition, none, value), kind_of_value))
         case "SingleValue", (value, rows):
             return _checked_call(Call("single_value", (value, rows), certain_type_of(value)))
+        case "ParseToDate", (moment,) if is_type.is_timestamp(certain_type_of(moment)):
+            return _checked_call(Call("cast", (moment,), pa.date32()))
         case "DateSub", (start, Literal(int() as days, days_type)):
             return _checked_call(Call("date_add", (start, Literal(-days, days_type)), pa.date32()))
     if kind in COMPARISONS:
@@ -249,6 +253,21 @@ def _add_months(operation: PlanOperation, columns: Columns) -> Expression:
         raise _LeftToSpark
     months = Literal(int(interval.value), pa.int32())
     return _checked_call(Call("add_months", (_in_kernel(start, columns), months), pa.date32()))
+
+
+def _add_interval(operation: PlanOperation, columns: Columns) -> Expression:
+    """A moment plus days, hours and smaller units, which Spark counts in microseconds."""
+    start, interval = operation.operands
+    sign = 1
+    if isinstance(interval, PlanOperation) and interval.kind == "UnaryMinus":
+        sign, (interval,) = -1, interval.operands
+    if not isinstance(interval, PlanLiteral) or not str(interval.value).lstrip("-").isdigit():
+        raise _LeftToSpark
+    if not interval.type.startswith("interval ") or {"year", "month"} & {*interval.type.split()}:
+        raise _LeftToSpark
+    moment = _in_kernel(start, columns)
+    amount = Literal(sign * int(str(interval.value)), pa.int64())
+    return _checked_call(Call("timestamp_add", (moment, amount), certain_type_of(moment)))
 
 
 def _word_of(operation: PlanOperation, parts: tuple[Expression, ...]) -> Expression:

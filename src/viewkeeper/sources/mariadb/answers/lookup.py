@@ -71,6 +71,7 @@ def build_scan_query(
 
 
 _ORDERED = ("integer", "decimal", "date")
+_MOMENTS = ("datetime", "timestamp")
 
 
 def _filter_conditions(table: MariadbTable, conditions: Sequence[LocalCondition]) -> list[str]:
@@ -79,11 +80,16 @@ def _filter_conditions(table: MariadbTable, conditions: Sequence[LocalCondition]
     for condition in conditions:
         name, kind = table.require_kept_column(condition.column)
         column, spell = f"r.{quote_name(name)}", speller_of(kind)
-        if kind.arrow != condition.type or kind.family not in (*_ORDERED, "text"):
+        if kind.arrow != condition.type or kind.family not in (*_ORDERED, *_MOMENTS, "text"):
             # The column has another type by now, or one whose values are not what they show.
             continue
         spelled = [text for value in condition.values if (text := spell(value)) is not None]
-        if condition.operator == "in":
+        if condition.operator == "within":
+            spans = zip(spelled[::2], spelled[1::2], strict=True)
+            inside = [f"{column} BETWEEN {low} AND {high}" for low, high in spans]
+            if len(spelled) == len(condition.values):
+                found.append(f"({' OR '.join(inside)})")
+        elif condition.operator == "in" and kind.family not in _MOMENTS:
             found.append(f"{column} IN ({', '.join(spelled)})" if spelled else "FALSE")
         elif kind.family in _ORDERED:
             found.append(f"{column} {condition.operator} {spelled[0]}")

@@ -122,6 +122,7 @@ def _match_condition(columns: Sequence[PostgresKeyColumn], keys: pa.Table) -> st
 
 
 _ORDERED = ("bigint", "numeric", "date")
+_MOMENTS = ("timestamp", "timestamptz")
 
 
 def filter_conditions(
@@ -137,11 +138,22 @@ def filter_conditions(
             continue
         if condition.operator == "in":
             found.append(_match_condition([column], pa.table({column.name: values})) or "FALSE")
+        elif condition.operator == "within" and column.kind.key in (*_ORDERED, *_MOMENTS):
+            found.append(_within_condition(column, values))
         elif column.kind.key in _ORDERED:
             (text,) = column.kind.spell(values).to_pylist()
             bound = f"{quote_literal(text)}::{column.kind.key}"
             found.append(f"r.{column.sql} {condition.operator} {bound}")
     return found
+
+
+def _within_condition(column: PostgresKeyColumn, values: Array) -> str:
+    """Whether a column lies in one of some spans, each from one value to the next."""
+    spelled = [text.strip('"') for text in column.kind.spell(values).to_pylist()]
+    texts = [f"{quote_literal(text)}::{column.kind.key}" for text in spelled]
+    spans = zip(texts[::2], texts[1::2], strict=True)
+    inside = [f"r.{column.sql} BETWEEN {low} AND {high}" for low, high in spans]
+    return f"({' OR '.join(inside)})"
 
 
 def is_indexed(table: PostgresTable, columns: Sequence[PostgresKeyColumn]) -> bool:
