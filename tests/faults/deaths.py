@@ -40,7 +40,7 @@ STEPS = {
     "queue": "viewkeeper.updates.queue:UpdateQueue.seal_changes@{}",
     "lookup": f"{SQLITE}.snapshot:SqliteSnapshot.answer_lookup@{{}}",
     "sweep": f"{ENGINE}.batch.batch_runner:run_inline@{{}}",
-    "data file": f"{ENGINE}.batch.staged_run:write_rows@{{}}",
+    "data file": f"{WAREHOUSE}.group_commit:write_rows@{{}}",
     "task's file": f"{ENGINE}.batch.part_sweep:write_rows@{{}}",
     "history file": f"{ENGINE}.batch.change_archive:ChangeArchive._write_file@{{}}",
     "history index": f"{ENGINE}.batch.change_archive:ChangeArchive._write_index@{{}}",
@@ -48,6 +48,13 @@ STEPS = {
     "log entry": f"{WAREHOUSE}.lake.lake_table:LakeTable.commit@{{}}",
     "log entry written": f"{WAREHOUSE}.lake.delta_log:write_entry@{{}}",
     "head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
+    "segment": f"{STORAGE}.journal_file:JournalFile.create@{{}}",
+    "journal": f"{STORAGE}.journal_file:JournalFile.append_frames@{{}}",
+    "mark": f"{STORAGE}.journal_file:JournalFile.show_mark@{{}}",
+    "journal synced": "os:fdatasync@{}",
+    "flush": f"{WAREHOUSE}.group_commit:GroupCommit.flush_tables@{{}}",
+    "flushed plans": f"{WAREHOUSE}.group_commit:write_numbered@{{}}",
+    "flushed logs": f"{WAREHOUSE}.redo:OpenTables.redo_flush@{{}}",
     "commit": f"{WAREHOUSE}.store:Store.commit@{{}}",
     "spool": f"{ENGINE}.batch.batch_runner:BatchRunner.clean_spool@{{}}",
     "acknowledge": f"{SQLITE}.source:SqliteSource.acknowledge_position@{{}}",
@@ -94,6 +101,8 @@ SPARK_STEPS = {
 """Every step that needs Spark, and the log of what it has rewritten."""
 
 RECOVERY = {
+    "journal resumed": f"{WAREHOUSE}.group_commit:GroupCommit.resume_journal@{{}}",
+    "journal copied": f"{WAREHOUSE}.journal_writer:JournalWriter.copy_frames@{{}}",
     "cut back": f"{WAREHOUSE}.lake.delta_log:cut_back@{{}}",
     "redo": f"{WAREHOUSE}.redo:OpenTables.redo_record@{{}}",
     "redone head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
@@ -107,7 +116,7 @@ ALL_STEPS = {**STEPS, **REPORT_STEPS, **SPARK_STEPS, **RECOVERY}
 
 FULL = {
     "plan": f"{WAREHOUSE}.metadata.plan_files:write_plan@{{}}",
-    "data file": f"{ENGINE}.batch.staged_run:write_rows@{{}}",
+    "data file": f"{WAREHOUSE}.group_commit:write_rows@{{}}",
     "task's file": f"{ENGINE}.batch.part_sweep:write_rows@{{}}",
     "spilled changes": "viewkeeper.updates.queue:UpdateQueue.append_changes@{}",
     "history": f"{ENGINE}.batch.change_archive:ChangeArchive.keep_changes@{{}}",

@@ -7,9 +7,9 @@ about. Where the environment lends it a session (`tests.borrowed_spark`) it has 
 cleanly on SIGTERM, SIGINT or when its standard input ends, and says `ready` once it holds the
 warehouse.
 
-What happens rarely in real life happens all the time here: files are merged after a few commits,
-records and plans are folded after a few more, what was replaced is deleted soon, and results
-become a task's own file when they are hardly large.
+What happens rarely in real life happens all the time here: the journal is flushed five times a
+second, files are merged after a few commits, records and plans are folded after a few more, what
+was replaced is deleted soon, and results become a task's own file when they are hardly large.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def hurry() -> None:
     maintainer.ACKNOWLEDGE_SECONDS = 0.1
     part_sweep.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 5
+    upkeep.FLUSH_SECONDS = 0.2
     upkeep.ROUTINE_SECONDS = 0.3
     setattr(upkeep, "clean_warehouse", partial(clean_warehouse, retention_s=0.2, fold_at_least=8))  # noqa: B010
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,12 @@ def make_place(request: pytest.FixtureRequest, folder: Path) -> Place:
             return PostgresPlace(request.getfixturevalue("postgres_server"))
 
 
-@pytest.fixture
-def parent(tmp_path: Path) -> Iterator[BuiltParent]:
+@pytest.fixture(params=["records", "journal"])
+def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BuiltParent]:
+    """A parent that commits by records, or by the journal."""
     made = BuiltParent(tmp_path / "orders")
+    if request.param == "journal":
+        made.store.group.begin(nullcontext)
     made.create("lines", {(1, "a"): 1, (2, None): 2})
     yield made
     made.close()

@@ -107,7 +107,8 @@ class BuiltParent:
             states[ts] = Counter({row: count for row, count in state.items() if count})
         rows = self._rows(view, changes)
         batch, folder = self.store.head.record + 1, self.store.folder_of(view)
-        files = (write_rows(folder, self.schemas[view], rows, batch, 0),) if rows.num_rows else ()
+        keep, schema = self.store.group.keep_rows, self.schemas[view]
+        files = (keep(folder, schema, rows, batch, 0),) if rows.num_rows else ()
         return Advance(view, last, {"shop": last}, files, exact=exact)
 
     def _rows(self, view: str, changes: Mapping[int, Mapping[Row, int]]) -> pa.Table:

@@ -138,8 +138,9 @@ def test_a_look_at_an_idle_parent_reads_nothing(
     child.look_for_transactions(at)
     opened: list[str] = []
     monkeypatch.setattr(ParentProject, "load_head", lambda self: opened.append("head"))
+    monkeypatch.setattr(ParentProject, "load_journal", lambda self: opened.append("journal"))
     monkeypatch.setattr(
-        "viewkeeper.upstream.parent_project.plan_after", lambda *a: opened.append("p")
+        "viewkeeper.upstream.parent_project.plans_after", lambda *a: opened.append("p")
     )
     for _ in range(3):
         assert child.look_for_transactions(at) == ()
@@ -157,11 +158,13 @@ def test_plans_are_read_once_and_folded_ones_only_where_they_were_missed(
     for _ in range(3):
         parent.commit({"lines": {}})
         ledger.current_head()
+    parent.store.group.flush_tables()
     clean_warehouse(parent.store, retention_s=0.0, fold_at_least=1)
     parent.commit({"lines": {}})
     ledger.current_head()
     assert (ledger.readings, ledger.last_ts) == (1, parent.last), "all were seen before the fold"
     parent.commit({"lines": {}})
+    parent.store.group.flush_tables()
     clean_warehouse(parent.store, retention_s=0.0, fold_at_least=1)
     parent.commit({"lines": {}})
     ledger.current_head()
@@ -285,6 +288,7 @@ def test_a_lookup_reads_only_what_statistics_allow(
     monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 10)
     at = child.follow_tables(TABLES)
     parent.commit({"lines": {at + 1: {(k, "x"): 1 for k in range(100, 200)}}})
+    parent.store.group.flush_tables()
     child.look_for_transactions(at)
     read: list[tuple[str, ...]] = []
     columns = find._read_columns

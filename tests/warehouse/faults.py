@@ -9,7 +9,7 @@ survives.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,8 +23,8 @@ class Death(BaseException):
 
 
 @contextmanager
-def dying_at(moment: int, after: bool) -> Iterator[None]:
-    """Die at the given system call; afterwards none has any effect."""
+def dying_at(moment: int, after: bool, calls: Sequence[str] = CALLS) -> Iterator[None]:
+    """Die at the given one of these system calls; afterwards none has any effect."""
     done = 0
 
     def lethal(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def dying_at(moment: int, after: bool) -> Iterator[None]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in CALLS:
+        for name in calls:
             patch.setattr(os, name, lethal(getattr(os, name)))
         yield
 

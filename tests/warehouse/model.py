@@ -66,6 +66,14 @@ class World:
         table = signed(self.schema, rows, ts)
         return (write_rows(folder, self.schema, table, self.store.head.record + 1, 0),)
 
+    def kept(self, rows: Bag, ts: int) -> tuple[DataFile, ...]:
+        """Rows for the next record, in the journal or in a file."""
+        if not any(rows.values()):
+            return ()
+        folder, table = self.store.folder_of(VIEW), signed(self.schema, rows, ts)
+        number = self.store.head.record + 1
+        return (self.store.group.keep_rows(folder, self.schema, table, number, 0),)
+
     def plan(self) -> BatchPlan:
         """Write the plan of one transaction, or take up the one that a crash left."""
         pending = self.store.pending_plan()
@@ -81,7 +89,7 @@ class World:
         """One batch of one transaction."""
         plan = self.plan()
         ts = plan.entries[-1].ts
-        files = self.files(self.store.folder_of(VIEW), rows, ts)
+        files = self.kept(rows, ts)
         self.store.commit([Advance(VIEW, ts, {"shop": ts - 1}, files)], plan.n)
         self.history.append((ts, Counter(rows)))
 

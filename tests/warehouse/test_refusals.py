@@ -221,8 +221,8 @@ def test_a_newer_format_is_not_guessed_at(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     path = tmp_path / "head.json"
-    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2'))
-    with pytest.raises(WarehouseError, match="format 2"):
+    path.write_bytes(path.read_bytes().replace(b'"format":2', b'"format":3'))
+    with pytest.raises(WarehouseError, match="format 3"):
         read_head(tmp_path)
 
 

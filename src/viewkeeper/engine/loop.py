@@ -16,11 +16,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.maintainer import Again, Maintainer
 from viewkeeper.engine.report import BatchReport, Observer, Report
-from viewkeeper.engine.upkeep import Upkeep, keep_small
+from viewkeeper.engine.upkeep import Upkeep, grouping_commits, keep_small
 
 LOOK_SECONDS = 0.02
 HINTED_LOOK_SECONDS = 0.1
@@ -110,10 +111,23 @@ def run_until(
     stop: threading.Event,
     full_refresh: Sequence[str] = (),
     reanchor: Sequence[str] = (),
+    sync_tables: bool = False,
 ) -> Report:
-    """Maintain until `stop` is set; `report` is what the maintainer's observer sums up."""
+    """Maintain until `stop` is set; `report` is what the maintainer's observer sums up.
+
+    Small commits are grouped: their tables follow every second, or with each if `sync_tables`.
+    """
     started = time.perf_counter()
     maintainer.start_run(full_refresh, reanchor, stop.is_set)
+    store, settings = maintainer.store, maintainer.workspace.settings
+    group = nullcontext() if sync_tables else grouping_commits(store, settings)
+    with group:
+        _maintain_until(maintainer, stop)
+    report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
+    return report
+
+
+def _maintain_until(maintainer: Maintainer, stop: threading.Event) -> None:
     upkeep, pace = Upkeep(maintainer.workspace), LookPace()
     while not stop.is_set():
         maintainer.see_commits(FRESH_SECONDS)
@@ -124,14 +138,13 @@ def run_until(
             pace.note_change()
             continue
         if is_routine:
+            maintainer.store.confirm_usable()
             maintainer.acknowledge_commits()
             maintainer.tell_progress()
         pace.wait_for_news(maintainer.lookout, stop)
     maintainer.loader.abandon_load()
     maintainer.tell_progress()
     maintainer.acknowledge_commits(now=True)
-    report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
-    return report
 
 
 def is_batch_due(maintainer: Maintainer, is_routine: bool = True) -> bool:

@@ -1,6 +1,6 @@
 """Plans at work: batches of views, barriers that a view crosses, views with machines of their own.
 
-A plan is durable before any of its work. What could be done of it is committed in one record, which
+A plan comes before any of its work. What could be done of it is committed in one record, which
 finishes the plan; a view that could not be maintained waits, or stops with a reason. A view that is
 not swept in batches is brought up to date by its own machine afterwards, under the ts that plans
 have given.
@@ -92,6 +92,7 @@ class PlanRunner:
         self._batches = BatchRunner(workspace, lookout.tables.loaded_before)
         self._crossing = BarrierCrossing(workspace, self._batches)
         self._history = ChangeArchive(self._store.root / "history", self._store.confirm_lock)
+        self._history.forget_after(self._store.ledger.next_ts - 1)
         self._machines = AlgorithmRunner(workspace, self._batches, lookout, self._history)
         self._missing = MissingValues(workspace, self._attempt_span)
         self._stopping: Callable[[], bool] = lambda: False

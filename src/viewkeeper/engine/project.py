@@ -121,13 +121,18 @@ class Project:
         stop: threading.Event | None = None,
         full_refresh: Sequence[str] = (),
         reanchor: Sequence[str] = (),
+        sync_tables: bool = False,
     ) -> Report:
-        """Keep the views fresh until `stop` is set; the commit under way is finished first."""
+        """Keep the views fresh until `stop` is set; the commit under way is finished first.
+
+        Our own readers see every commit at once. Other readers of the views' Delta Lake tables see
+        small ones about a second later, or at once too with `sync_tables`.
+        """
         self._close_session()
         self.spark.begin_start()
         summing, stop = SummingObserver(observer or SilentObserver()), stop or threading.Event()
         with self.open_maintainer("run", summing) as maintainer:
-            return run_until(maintainer, summing.report, stop, full_refresh, reanchor)
+            return run_until(maintainer, summing.report, stop, full_refresh, reanchor, sync_tables)
 
     @contextmanager
     def open_maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:

@@ -8,6 +8,7 @@ rare, and none of it changes a state that is still promised.
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from viewkeeper.engine.batch.state_indexes import FOLDER as INDEXES
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.errors import CorruptError
+from viewkeeper.errors import CorruptError, ViewkeeperError
 from viewkeeper.storage import disk
 from viewkeeper.upstream import leases
 from viewkeeper.view.definition import PROJECT
@@ -33,6 +34,33 @@ from viewkeeper.warehouse.store import Store
 
 MERGE_FILES = 50
 ROUTINE_SECONDS = 600.0
+FLUSH_SECONDS = 1.0
+"""So old is what readers of the Delta Lake tables see, at most, and the length of a flush."""
+
+
+@contextmanager
+def grouping_commits(store: Store, settings: Settings) -> Iterator[None]:
+    """Let small commits go into the journal, and the tables follow every second, in a thread."""
+    # In a group, others are told of a ts before the record that it is for.
+    store.group.begin(threading.RLock, plans_first=settings.registry is not None)
+    stop = threading.Event()
+    thread = threading.Thread(target=_flush_often, args=(store, stop), name="viewkeeper-flush")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    store.group.end()
+
+
+def _flush_often(store: Store, stop: threading.Event) -> None:
+    while not stop.wait(FLUSH_SECONDS):
+        try:
+            store.group.flush_tables()
+        except ViewkeeperError:
+            # The store commits nothing more, and says so to whoever maintains.
+            return
 
 
 class Upkeep:
@@ -48,6 +76,7 @@ class Upkeep:
 
     def run_due_steps(self) -> None:
         """Whatever is due, at most one thing of each kind."""
+        self._store.confirm_usable()
         merge_where_due(self._store, self._merged)
         now = time.monotonic()
         if now - self._routine > ROUTINE_SECONDS:

@@ -30,21 +30,24 @@ _HEADER = re.compile(rb'\{"kind":"([a-z_ ]{1,40})","format":(\d{1,9}),"check":(\
 _END = b"}\n"
 
 
-def seal_body(kind: str, body: object) -> bytes:
-    """The envelope of a body, as one line of JSON."""
+def seal_body(kind: str, body: object, version: int = FORMAT) -> bytes:
+    """The envelope of a body, as one line of JSON; `version` is that of the kind's format."""
     text = json.dumps(body, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
     check = zlib.crc32(text)
     return b'{"kind":"%b","format":%d,"check":%d,"body":%b}\n' % (
         kind.encode(),
-        FORMAT,
+        version,
         check,
         text,
     )
 
 
-def unseal_file(path: Path, kind: str, way_out: str) -> Body:
-    """The body of a file that holds what it should; FileNotFoundError if there is none."""
-    body = unseal_data(path.read_bytes(), path, kind, way_out)
+def unseal_file(path: Path, kind: str, way_out: str, newest: int = FORMAT) -> Body:
+    """The body of a file that holds what it should; FileNotFoundError if there is none.
+
+    `newest` is the newest version of the kind's format that the reader knows.
+    """
+    body = unseal_data(path.read_bytes(), path, kind, way_out, newest)
     if not isinstance(body, dict):
         raise corrupt_error(path, kind, "its body is not an object", way_out)
     return body
@@ -58,16 +61,16 @@ def unseal_or_plain(path: Path, kind: str, way_out: str) -> Any:
     return _parse_body(data, path, kind, way_out)
 
 
-def unseal_data(data: bytes, path: Path, kind: str, way_out: str) -> Any:
+def unseal_data(data: bytes, path: Path, kind: str, way_out: str, newest: int = FORMAT) -> Any:
     """The body in the content of a file, of any type; `path` is what errors name."""
     header = _HEADER.match(data)
     if header is None or not data.endswith(_END):
         raise corrupt_error(path, kind, f"its envelope is not whole ({len(data)} bytes)", way_out)
     found, version, check = header[1].decode(), int(header[2]), int(header[3])
     text = data[header.end() : -len(_END)]
-    if version != FORMAT:
+    if not FORMAT <= version <= newest:
         raise WarehouseError(
-            f'warehouse file "{path}": a {kind} of format {version}, this program knows {FORMAT}',
+            f'warehouse file "{path}": a {kind} of format {version}, this program knows {newest}',
             hint="use the version of Viewkeeper that wrote it, or a newer one; if none did, the "
             f"file is damaged: {way_out}",
         )

@@ -8,13 +8,15 @@ Every ts stands for transactions of bases: of the parent's own databases, or of 
 its sources are warehouses themselves. Their *global ids* are followed up to the bases here, and so
 is what a view is ultimately made from.
 
-A child looks every few milliseconds. While nothing is committed there, a look is one question to
-the file system: the head is one file that is replaced by rename. When it was replaced it is read,
-and the plans with the numbers that follow. Old plans are folded into one file in time; that is
-read only if a plan was folded before it was seen here.
+A child looks every few milliseconds. While nothing is committed there, a look is two questions to
+the file system: whether the head, one file that is replaced by rename, is the same, and how far the
+journal is shown. When one has changed the newest head is read, with the plans that the journal
+shows and the files of plans with the numbers that follow. Old plans are folded into one file in
+time; that is read only if a plan was folded before it was seen here.
 
-What is read may already have more than the head says: a plan is there before its record. Nobody
-takes a ts beyond the head from it.
+What is read may already have more than the head says: the file of a plan is there before its
+record. Nobody takes a ts beyond the head from it. Of the journal only what is shown counts: a plan
+behind it may be formed anew, under the same number.
 """
 
 from __future__ import annotations
@@ -39,15 +41,27 @@ from viewkeeper.errors import (
 from viewkeeper.order.global_id import base_name
 from viewkeeper.sources.kinds import WAREHOUSE
 from viewkeeper.sources.settings import read_yaml
+from viewkeeper.storage.journal_file import Mark as JournalMark
+from viewkeeper.storage.journal_file import read_shown_mark
 from viewkeeper.warehouse.metadata.coordination import FILE as COORDINATION
 from viewkeeper.warehouse.metadata.coordination import Coordination, read_coordination
-from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, read_head
+from viewkeeper.warehouse.metadata.head import (
+    NAME,
+    Head,
+    ViewHead,
+    advance_by_journal,
+    read_head,
+    read_journal,
+)
+from viewkeeper.warehouse.metadata.journal_tail import FOLDER as FOLDER_OF_JOURNAL
 from viewkeeper.warehouse.metadata.plan_files import (
+    BatchPlan,
     Ledger,
     LedgerEntry,
+    decode_plan,
     load_ledger,
     load_plans,
-    plan_after,
+    plans_after,
 )
 from viewkeeper.warehouse.metadata.warehouse_identity import FILE as FILE_OF_IDENTITY
 from viewkeeper.warehouse.metadata.warehouse_identity import read_identity
@@ -92,6 +106,17 @@ class ParentProject:
             raise self.away_error(f"there is no warehouse in {self.root}")
         try:
             return read_head(self.root)
+        except (CorruptError, OSError) as error:
+            raise self.damaged_error(error) from error
+
+    def load_journal(self) -> tuple[Head, list[BatchPlan]]:
+        """What is committed there, and the plans that only the journal may have."""
+        if not (self.root / NAME).exists():
+            raise self.away_error(f"there is no warehouse in {self.root}")
+        try:
+            head, tail = read_journal(self.root)
+            plans = [decode_plan(data, self.root / FOLDER_OF_JOURNAL) for data in tail.plans]
+            return advance_by_journal(head, tail), plans
         except (CorruptError, OSError) as error:
             raise self.damaged_error(error) from error
 
@@ -210,7 +235,7 @@ def common_base(bases: Mapping[str, frozenset[str]]) -> tuple[str, str, str] | N
 
 TRIM_ENTRIES = 10_000
 
-Mark = tuple[int, int, int]
+FileMark = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,29 +281,37 @@ class ParentFiles:
     def __init__(self, parent: ParentProject) -> None:
         self._parent = parent
         self._head = Head()
-        self._mark: Mark | None = None
+        self._mark: tuple[FileMark, JournalMark | None] | None = None
         self._entries: list[LedgerEntry] = []
         self._plan = 0
         self._identity = ""
-        self._coordination: tuple[Mark | None, Coordination | None] = (None, None)
+        self._coordination: tuple[FileMark | None, Coordination | None] = (None, None)
         self.readings = 0
         """How often everything was read, because it was the first time or did not continue."""
 
     def current_head(self) -> Head:
         """What is committed now; SourceAwayError if that cannot be read."""
-        mark = _file_mark(self._parent.root / NAME)
+        mark = self._current_mark()
         if mark is None or mark != self._mark:
-            head, identity = self._parent.load_head(), self._parent.load_identity()
+            (head, shown), identity = self._parent.load_journal(), self._parent.load_identity()
             if identity != self._identity:
                 # Numbers of another warehouse continue nothing.
                 self._identity, self._plan = identity, 0
             try:
-                self._read_plans(head)
+                self._read_plans(head, shown)
             except (CorruptError, OSError) as error:
                 self._mark = None
                 raise self._parent.damaged_error(error) from error
+            # What is committed since the mark was taken is seen by the next look.
             self._head, self._mark = head, mark
         return self._head
+
+    def _current_mark(self) -> tuple[FileMark, JournalMark | None] | None:
+        """What changes with every commit there; None if there is no head."""
+        file, at = _file_mark(self._parent.root / NAME), self._head.journal
+        if file is None:
+            return None
+        return file, read_shown_mark(at.path_below(self._parent.root)) if at else None
 
     @property
     def last_ts(self) -> int:
@@ -318,12 +351,12 @@ class ParentFiles:
         if before >= TRIM_ENTRIES:
             del self._entries[:before]
 
-    def _read_plans(self, head: Head) -> None:
+    def _read_plans(self, head: Head, shown: Sequence[BatchPlan]) -> None:
         root = self._parent.root
         if head.record >= self._head.record and self._plan:
-            while (plan := plan_after(root, self._plan)) is not None:
-                self._entries += plan.entries
-                self._plan = plan.n
+            while plans := plans_after(root, self._plan):
+                self._take_plans(plans)
+            self._take_plans(shown)
             if self._plan >= head.plan:
                 return
         entries, through, plans = load_plans(root)
@@ -331,8 +364,15 @@ class ParentFiles:
         self._plan = plans[-1].n if plans else through
         self.readings += 1
 
+    def _take_plans(self, plans: Sequence[BatchPlan]) -> None:
+        """Those that follow what is known already."""
+        for plan in plans:
+            if plan.n == self._plan + 1:
+                self._entries += plan.entries
+                self._plan = plan.n
 
-def _file_mark(path: Path) -> Mark | None:
+
+def _file_mark(path: Path) -> FileMark | None:
     """What changes whenever a file is replaced; None if there is none."""
     try:
         found = os.stat(path)

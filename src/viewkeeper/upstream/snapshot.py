@@ -77,13 +77,13 @@ class ViewReader:
         self, handle: str, columns: Sequence[str], at: int, action: Callable[[ViewHead], T]
     ) -> T:
         """Do something with a view that has these columns and the state as of a ts."""
-        seen: set[tuple[str, int]] = set()
+        seen: set[tuple[str, int, int]] = set()
         for _ in range(ATTEMPTS):
             view = self.find_view(self.parent.load_head(), handle, columns, at)
             try:
                 return action(view)
             except CorruptError as error:
-                place = view.table, view.location.version
+                place = view.table, view.location.version, len(view.unflushed)
                 if place in seen:
                     raise self.parent.damaged_error(error) from error
                 seen.add(place)
@@ -183,7 +183,7 @@ class ViewReader:
             folder = view_state.table_folder(self.parent.root, view)
             counts: dict[int, int] = {}
             for file in _files_between(self.parent.root, view, after, until):
-                for ts, rows in _count_stamps(folder, view.view, file):
+                for ts, rows in _count_stamps(folder, view, file):
                     if after < ts <= until:
                         counts[ts] = counts.get(ts, 0) + rows
             return counts
@@ -291,16 +291,20 @@ def _changes_of_rows(rows: pa.Table) -> pa.Table:
     return plain.append_column(COUNT, ones).append_column(POSITION, repeated_rows[TS])
 
 
-def _count_stamps(folder: Path, view: str, file: ActiveFile) -> Iterator[tuple[int, int]]:
+def _count_stamps(folder: Path, view: ViewHead, file: ActiveFile) -> Iterator[tuple[int, int]]:
     if file.ts_min == file.ts_max:
         yield file.ts_min, file.rows
         return
-    path = folder / file.path
-    check_footer(path, file.size, view)
-    with (
-        translate_read_errors(path, view),
-        pq.ParquetFile(path, page_checksum_verification=True) as parquet,
-    ):
-        stamps = parquet.read(columns=[TS])[TS].to_numpy()
+    unflushed = view_state.unflushed_rows(view, file)
+    if unflushed is not None:
+        stamps = unflushed[TS].to_numpy()
+    else:
+        path = folder / file.path
+        check_footer(path, file.size, view.view)
+        with (
+            translate_read_errors(path, view.view),
+            pq.ParquetFile(path, page_checksum_verification=True) as parquet,
+        ):
+            stamps = parquet.read(columns=[TS])[TS].to_numpy()
     for ts, rows in zip(*np.unique(stamps, return_counts=True), strict=True):
         yield int(ts), int(rows)

@@ -48,6 +48,7 @@ def compact_view(store: Store, spark: SparkSession, view: str, horizon: int) -> 
 
     Up to the present one, it puts the body in order, if that is large and not in order yet.
     """
+    store.group.flush_tables()
     head = store.head.require_view(view)
     state_ts(head, horizon)
     olds = [file for file in store.active_files(view) if file.ts_min <= horizon]

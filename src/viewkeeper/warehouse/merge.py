@@ -19,6 +19,7 @@ SMALL_ROWS = 200_000
 
 def merge_tail(store: Store, view: str, small_rows: int = SMALL_ROWS) -> Head:
     """Merge a view's small tail files into one; does nothing where there is one or none."""
+    store.group.flush_tables()
     head = store.head.require_view(view)
     tail = [f for f in store.active_files(view) if f.ts_min > head.horizon and f.rows < small_rows]
     # The table is what the head says, unless somebody else has taken over since.

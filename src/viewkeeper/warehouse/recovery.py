@@ -3,8 +3,9 @@
 1. Names are made durable, before anything is built on them: a record that is only seen may be gone
    after a power cut, when its sources have long forgotten.
 2. Every table's log is cut back to what the head names (torn entries are above it).
-3. Records after the head's are redone, in order; the head follows. Then every log must name the
-   files that the head has, and they must be there with their sizes.
+3. What the journal has beyond the head is copied into a new segment and flushed, and the journal
+   goes (`group_commit`). Records after the head's are redone, in order; the head follows. Then
+   every log must name the files that the head has, and they must be there with their sizes.
 4. What no record knows is removed: data files and table folders of batches that never committed,
    half-made files, the spool.
 
@@ -20,15 +21,19 @@ from pathlib import Path
 
 from viewkeeper.errors import CorruptError, reload_hint
 from viewkeeper.storage import disk
+from viewkeeper.storage.journal_file import damaged_error, read_prefix
+from viewkeeper.warehouse.group_commit import GroupCommit
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import list_digest
 from viewkeeper.warehouse.lake.verified_files import PATTERN, check_size
 from viewkeeper.warehouse.metadata import plan_files
-from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_head
+from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_flushed_head
+from viewkeeper.warehouse.metadata.journal_tail import FOLDER as JOURNAL
+from viewkeeper.warehouse.metadata.journal_tail import rows_names_of
 from viewkeeper.warehouse.metadata.record import Create, Drop, Record, Rewrite
 from viewkeeper.warehouse.redo import OpenTables
 
-FOLDERS = ("plans", "records", "views", "published", "spool", "history", "proposals")
+FOLDERS = ("plans", "records", JOURNAL, "views", "published", "spool", "history", "proposals")
 
 NAMED = ("", "plans", "records", "history")
 """Where files get their names under the lock."""
@@ -42,21 +47,45 @@ def recover_warehouse(root: Path, tables: OpenTables, guard: disk.Guard) -> Head
         disk.sync_folder(root / folder)
     for home in (root / "sources").glob("*"):
         disk.remove_temporaries(home, guard)
-    head = read_head(root)
-    through, records = plan_files.load_records(root)
-    _refuse_gap(root, head, through, records)
+    head = read_flushed_head(root)
     for view in head.views.values():
         with tables.noting_damage(view.view):
             delta_log.cut_back(tables.folder_of(view.table), view.location, guard)
             tables.active_files(view)
+    head = _flush_journal(root, tables, head, guard)
+    through, records = plan_files.load_record_files(root)
+    _refuse_gap(root, head, through, records)
     for record in records:
         if record.n > head.record:
+            _refuse_lost_rows(root, record)
             head = tables.redo_record(head, record)
             disk.replace_file(root / NAME, encode_head(head), guard)
     head = _check_lists(tables, head)
     remove_unknown(tables, root, head, records, guard)
     _empty_folder(root / "spool", guard)
     return head
+
+
+def _flush_journal(root: Path, tables: OpenTables, head: Head, guard: disk.Guard) -> Head:
+    """Bring everything that the journal has into the tables; the head that then holds."""
+    if head.journal is not None:
+        path = head.journal.path_below(root)
+        try:
+            frames = read_prefix(path, head.journal.mark)
+        except FileNotFoundError as error:
+            raise damaged_error(path, "the file is missing") from error
+        journal = GroupCommit(root, tables, head, guard)
+        journal.resume_journal(frames)
+        head = journal.head
+    for path in (root / JOURNAL).glob("*.vkj"):
+        guard()
+        disk.remove_file(path)
+    return head
+
+
+def _refuse_lost_rows(root: Path, record: Record) -> None:
+    if rows_names_of(record):
+        raise damaged_error(root / JOURNAL, f"it does not have record {record.n} any more")
 
 
 def remove_unknown(

@@ -3,13 +3,15 @@
 A commit is: data files synced, the record written (the commit point), then this. Everything here
 can be stopped anywhere and done again from the record: a log entry is applied once, by record
 number; a new table starts from an empty log; a checkpoint counts only when the head names it. A
-view that advances without rows gets no log entry.
+view that advances without rows gets no log entry. A flush of the journal is redone in the same way,
+from the frame that names its files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
@@ -25,6 +27,7 @@ from viewkeeper.warehouse.lake.lake_table import (
 )
 from viewkeeper.warehouse.metadata import head as heads
 from viewkeeper.warehouse.metadata.head import Head, TableLocation, ViewHead
+from viewkeeper.warehouse.metadata.journal_tail import TableFlush
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
@@ -98,6 +101,20 @@ class OpenTables:
                 case _:
                     assert_never(change)
         return heads.advance_head(head, record, locations)
+
+    def redo_flush(self, head: Head, flush: TableFlush) -> Head:
+        """Bring the tables to a flush; `head` is that of the record through which it reaches."""
+        assert head.record == flush.record, "a flush is of one head"
+        views = dict(head.views)
+        for name, view in head.views.items():
+            file = flush.files.get(name)
+            if file is None or name in self.damaged:
+                views[name] = replace(view, unflushed=())
+                continue
+            version = self.table_of(view).commit(flush.record, flush.at, [file])
+            at = _location_after(view, version, [file])
+            views[name] = replace(view, location=at, files=view.files + 1, unflushed=())
+        return replace(head, views=views)
 
     def _redo_create(self, change: Create, record: Record) -> TableLocation:
         folder = self.folder_of(change.table)

@@ -28,17 +28,24 @@ def clean_warehouse(
     store: Store, retention_s: float = RETENTION_S, fold_at_least: int = FOLD_AT_LEAST
 ) -> None:
     """Delete what no reader can still use and fold what is old, once there is enough of it."""
+    with store.group.at_rest():
+        _clean_folders(store, retention_s, fold_at_least)
+
+
+def _clean_folders(store: Store, retention_s: float, fold_at_least: int) -> None:
     store.confirm_lock()
     before = store.now() - retention_s
-    _, records = plan_files.load_records(store.root)
+    _, records = plan_files.load_record_files(store.root)
     old = [r for r in records if r.committed_at < before and r.n <= store.head.record]
     _delete_replaced(store, old)
     for view in store.head.views.values():
         if view.location.checkpoint is not None:
             folder = store.table_folder(view.table)
             delta_log.forget_entries(folder, view.location.checkpoint, before, store.confirm_lock)
-    if len(old) >= fold_at_least:
-        _fold_records(store, old)
+    through = plan_files.last_whole_number(store.root / "records", old[-1].n if old else 0)
+    whole = [record for record in old if record.n <= through]
+    if len(whole) >= fold_at_least:
+        _fold_records(store, whole)
     _fold_plans(store, fold_at_least)
 
 
@@ -64,8 +71,9 @@ def _fold_records(store: Store, old: list[Record]) -> None:
 
 
 def _fold_plans(store: Store, fold_at_least: int) -> None:
-    entries, _, plans = plan_files.load_plans(store.root)
-    old = [plan for plan in plans if plan.n <= store.head.plan]
+    entries, _, plans = plan_files.load_plan_files(store.root)
+    through = plan_files.last_whole_number(store.root / "plans", store.head.plan)
+    old = [plan for plan in plans if plan.n <= through]
     if len(old) < fold_at_least:
         return
     ledger = Ledger(entries)

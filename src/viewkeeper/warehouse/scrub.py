@@ -23,7 +23,7 @@ from viewkeeper.storage.sealed_json import corrupt_error, unseal_data
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lake.verified_files import check_size, read_whole, restore_hint
 from viewkeeper.warehouse.metadata.coordination import read_coordination
-from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
+from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head, read_journal
 from viewkeeper.warehouse.metadata.plan_files import load_plans, load_records
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
 
@@ -62,7 +62,8 @@ def scrub_warehouse(root: Path, views: tuple[str, ...], told: Callable[[str], No
         told(f"{view.view}: {view.files} data files")
         work.read_view(view)
     if not views:
-        told("plans, records and what sources keep")
+        told("journal, plans, records and what sources keep")
+        work.attempt_read(lambda: read_journal(root))
         work.attempt_read(lambda: load_records(root))
         work.attempt_read(lambda: load_plans(root))
         work.attempt_read(lambda: read_coordination(root))

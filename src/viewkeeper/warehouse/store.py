@@ -2,8 +2,10 @@
 
 `Store.open` takes the lock and recovers; from then on the head is the truth. A batch is:
 `write_plan`, work, `commit` with that plan's number. Nothing of a batch is visible before its
-record, all of it is after the head. If anything fails once the record may have been written, the
-store refuses further commits: opening it again finds out from the disk what holds, and finishes it.
+record, all of it is after the head. Small commits can go into the journal, and the tables follow
+(`group_commit`). If anything fails once the record may have been written,
+the store refuses further commits: opening it again finds out from the disk what holds, and finishes
+it.
 
 A record is checked against the head that it follows: views never go back, nothing is committed
 twice, and every data file is on disk as the record says. Whatever does not hold is a mistake of
@@ -24,6 +26,8 @@ import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError, reload_hint
 from viewkeeper.storage import disk
+from viewkeeper.updates.source_protocol import TS
+from viewkeeper.warehouse.group_commit import GroupCommit
 from viewkeeper.warehouse.lake import data_files, delta_log
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
 from viewkeeper.warehouse.lock import Lock, LockHolder
@@ -47,12 +51,32 @@ from viewkeeper.warehouse.redo import OpenTables
 
 
 class RecordCheck:
-    """Checks the record that follows a head; `next_ts` is the first ts that nothing has yet."""
+    """Checks the record that follows a head; `next_ts` is the first ts that nothing has yet.
 
-    def __init__(self, head: Head, tables: OpenTables, next_ts: int) -> None:
+    `held_rows` gives rows that the record will put into the journal, by their names.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        tables: OpenTables,
+        next_ts: int,
+        held_rows: Callable[[str], pa.Table] | None = None,
+    ) -> None:
         self._head = head
         self._tables = tables
         self._next_ts = next_ts
+        self._held_rows = held_rows
+
+    def check_guarded(self, record: Record, pending: BatchPlan | None, guard: disk.Guard) -> None:
+        """The same, of a record that finishes at most the plan that is open."""
+        try:
+            assert record.plan is None or (pending and record.plan == pending.n)
+            self.check_record(record)
+        except (AssertionError, CorruptError):
+            # Where somebody else has taken over, what we know need not be true any more.
+            guard()
+            raise
 
     def check_record(self, record: Record) -> None:
         """Believe nothing before the commit point; afterwards it is too late."""
@@ -101,6 +125,8 @@ class RecordCheck:
         """The ts in a file, as far as they matter; read only where its ends do not tell."""
         if file.ts_min == file.ts_max or (file.ts_max <= change.ts and not view.ahead):
             return {file.ts_min, file.ts_max}
+        if self._held_rows is not None:
+            return {int(ts) for ts in self._held_rows(file.path)[TS].to_numpy()}
         return data_files.read_stamps(self._tables.folder_of(view.table) / file.path)
 
     def _check_rewrite(self, change: Rewrite) -> None:
@@ -120,7 +146,10 @@ class RecordCheck:
     def _check_files(self, table: str, schema: pa.Schema, added: Sequence[DataFile]) -> None:
         stored = data_files.stored_schema(schema)
         for file in added:
-            data_files.check_file(self._tables.folder_of(table), stored, file)
+            if self._held_rows is not None:
+                assert self._held_rows(file.path).schema.equals(stored), "rows of another shape"
+            else:
+                data_files.check_file(self._tables.folder_of(table), stored, file)
 
 
 Clock = Callable[[], float]
@@ -128,6 +157,26 @@ Clock = Callable[[], float]
 
 def _take_lock(root: Path, command: str, now: Clock) -> Lock:
     return Lock.take_lock(root / "lock", LockHolder.this_process(command, now()))
+
+
+def has_barrier(plan: BatchPlan) -> bool:
+    """Whether a plan names what views must find in the ledger whatever happens to its work."""
+    return any(e.emptied or e.keyed or e.reshaped or e.gap for e in plan.entries)
+
+
+def _read_marks(root: Path, head: Head, tables: OpenTables) -> tuple[object, ...]:
+    """What differs once anybody has committed, cleaned up, or removed something here.
+
+    Every commit gives the head another file. What folders hold is told by their time, and what is
+    kept of sources by that of the files.
+    """
+    names = [str(root / name) for name in (NAME, *NAMED, "views")]
+    for view in head.views.values():
+        table = str(tables.folder_of(view.table))
+        names += [table, f"{table}/{delta_log.LOG}"]
+    for home in disk.list_names(str(root / "sources")):
+        names += [home, *disk.list_names(home)]
+    return tuple(disk.mark_of(name) for name in names)
 
 
 class Store:
@@ -140,8 +189,10 @@ class Store:
         self._left: tuple[object, ...] | None = None
         self._tables = OpenTables(root, self.confirm_lock)
         self._doubtful = False
-        self.head: Head = recover_warehouse(root, self._tables, self.confirm_lock)
-        entries, through, plans = plan_files.load_plans(root)
+        head = recover_warehouse(root, self._tables, self.confirm_lock)
+        self.group = GroupCommit(root, self._tables, head, self.confirm_lock)
+        """Small commits; they are grouped once somebody begins with that."""
+        entries, through, plans = plan_files.load_plan_files(root)
         self.ledger = Ledger(entries)
         for plan in plans:
             self.ledger.add_entries(plan.entries)
@@ -153,7 +204,8 @@ class Store:
                 hint=f"restore the folder from a backup; without one, {reload_hint()}",
             )
         self._pending = plans[-1] if plans and plans[-1].n > self.head.plan else None
-        self._stop_damaged()
+        if stops := _stops_of(head, self.damaged_views):
+            self.commit(stops)
 
     @staticmethod
     def open(path: Path, command: str, now: Clock) -> Store:
@@ -172,6 +224,11 @@ class Store:
             raise
 
     @property
+    def head(self) -> Head:
+        """The newest committed state."""
+        return self.group.head
+
+    @property
     def next_plan(self) -> int:
         return self._last_plan + 1
 
@@ -180,34 +237,46 @@ class Store:
         return self._pending
 
     def write_plan(self, plan: BatchPlan) -> None:
-        """Make a batch's transactions and their ts durable, before any work."""
+        """Give a batch's transactions their ts, before any work.
+
+        They are durable before anybody else can see them: at once, or with the next record.
+        """
         assert self._pending is None, "the open plan comes first"
         assert plan.n == self.next_plan
         assert not plan.entries or plan.entries[0].ts >= self.ledger.next_ts
-        with self._refuse_existing("plan", plan.n):
-            plan_files.write_plan(self.root, plan, self.confirm_lock)
+        if self.group.is_on and not has_barrier(plan):
+            self.confirm_usable()
+            self.group.hold_plan(plan)
+        else:
+            with self.group.flushed(), _refuse_existing(self.root, "plan", plan.n):
+                plan_files.write_plan(self.root, plan, self.confirm_lock)
         self.ledger.add_entries(plan.entries)
         self._last_plan = plan.n
         self._pending = plan
 
     def commit(self, changes: Iterable[ViewChange], plan: int | None = None) -> Head:
         """Commit the next record; `plan` is the number of the plan that it finishes."""
-        if self._doubtful:
-            raise WarehouseError(
-                f'warehouse "{self.root}": an earlier commit was interrupted',
-                hint="open the warehouse again: that finishes or forgets it, then go on",
-            )
-        record = Record(self.head.record + 1, self.now(), tuple(changes), plan)
-        try:
-            assert plan is None or (self._pending and plan == self._pending.n)
-            RecordCheck(self.head, self._tables, self.ledger.next_ts).check_record(record)
-        except (AssertionError, CorruptError):
-            # Where somebody else has taken over, what we know need not be true any more.
-            self.confirm_lock()
-            raise
+        self.confirm_usable()
+        changes = tuple(changes)
+        if not self.group.can_take(changes):
+            with self.group.flushed():
+                return self._commit_beside(self.group.store_held(changes), plan)
+        record = Record(self.head.record + 1, self.now(), changes, plan)
+        check = RecordCheck(self.head, self._tables, self.ledger.next_ts, self.group.held_rows)
+        check.check_guarded(record, self._pending, self.confirm_lock)
+        self.group.commit_record(record)
+        if plan is not None:
+            self._pending = None
+        return self.head
+
+    def _commit_beside(self, changes: tuple[ViewChange, ...], plan: int | None) -> Head:
+        """Commit by a record of its own, while the journal is flushed, and redo it at once."""
+        record = Record(self.head.record + 1, self.now(), changes, plan)
+        check = RecordCheck(self.head, self._tables, self.ledger.next_ts)
+        check.check_guarded(record, self._pending, self.confirm_lock)
         self._doubtful = True
         try:
-            with self._refuse_existing("record", record.n):
+            with _refuse_existing(self.root, "record", record.n):
                 plan_files.write_record(self.root, record, self.confirm_lock)
         except WarehouseError:
             # Refused by the disk before it had its name: nothing was committed, and we may go on.
@@ -217,14 +286,25 @@ class Store:
         self._doubtful = False
         return self.head
 
+    def confirm_usable(self) -> None:
+        """A WarehouseError if something failed after which only another start can go on."""
+        self.group.confirm_usable()
+        if self._doubtful:
+            raise WarehouseError(
+                f'warehouse "{self.root}": an earlier commit was interrupted',
+                hint="open the warehouse again: that finishes or forgets it, then go on",
+            )
+
     def table_of(self, view: str) -> LakeTable:
         """The Delta Lake table of a view."""
-        return self._tables.table_of(self.head.require_view(view))
+        with self.group.at_rest():
+            return self._tables.table_of(self.head.require_view(view))
 
     def active_files(self, view: str) -> tuple[ActiveFile, ...]:
         """The files of a view, as its log and the head name them."""
         try:
-            return self._tables.active_files(self.head.require_view(view))
+            with self.group.at_rest():
+                return self._tables.active_files(self.head.require_view(view))
         except CorruptError:
             # Who has taken over writes other entries; that is no damage.
             self.confirm_lock()
@@ -276,7 +356,12 @@ class Store:
 
     def pause_work(self) -> None:
         """Give the lock back, and note how the warehouse is left."""
-        self._left = None if self._doubtful or self._pending else self._read_marks()
+        assert not self.group.is_on, "who groups commits works on"
+        self._left = (
+            None
+            if self._doubtful or self._pending
+            else _read_marks(self.root, self.head, self._tables)
+        )
         self._lock.release_lock()
 
     def resume_work(self, command: str) -> Store | None:
@@ -286,7 +371,9 @@ class Store:
         """
         lock = _take_lock(self.root, command, self.now)
         try:
-            is_same = self._left is not None and self._left == self._read_marks()
+            is_same = self._left is not None and self._left == _read_marks(
+                self.root, self.head, self._tables
+            )
         except BaseException:
             lock.release_lock()
             raise
@@ -296,41 +383,23 @@ class Store:
         self._lock = lock
         return self
 
-    def _read_marks(self) -> tuple[object, ...]:
-        """What differs once anybody has committed, cleaned up, or removed something here.
-
-        Every commit gives the head another file. What folders hold is told by their time, and what
-        is kept of sources by that of the files.
-        """
-        names = [str(self.root / name) for name in (NAME, *NAMED, "views")]
-        for view in self.head.views.values():
-            table = str(self._tables.folder_of(view.table))
-            names += [table, f"{table}/{delta_log.LOG}"]
-        for home in disk.list_names(str(self.root / "sources")):
-            names += [home, *disk.list_names(home)]
-        return tuple(disk.mark_of(name) for name in names)
-
     def close(self) -> None:
+        """Flush what is only in the journal, and give the lock back."""
+        try:
+            self.group.end()
+        finally:
+            self.abandon_store()
+
+    def abandon_store(self) -> None:
+        """Give the lock back and leave everything else to the next start."""
+        self.group.abandon_journal()
         self._lock.release_lock()
 
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _stop_damaged(self) -> None:
-        found: dict[str, str] = {}
-        for name, error in self.damaged_views.items():
-            # A view whose fold cannot be believed cannot go on either.
-            found |= {owner_of(name): str(error), name: str(error)}
-        stops = [
-            Stop(name, reason)
-            for name, reason in found.items()
-            if name in self.head.views and self.head.views[name].stopped != reason
-        ]
-        if stops:
-            self.commit(stops)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close() if kind is None else self.abandon_store()
 
     def _finish_record(self, record: Record) -> None:
         """What follows the commit point; if it fails, the next opening does it."""
@@ -346,17 +415,31 @@ class Store:
                 detail=" ".join(str(error).split()),
                 hint="remove the cause and open the warehouse again: that finishes it",
             ) from error
-        self.head = head
+        self.group.follow_head(head)
         if record.plan is not None:
             self._pending = None
 
-    @contextmanager
-    def _refuse_existing(self, kind: str, n: int) -> Iterator[None]:
-        try:
-            yield
-        except FileExistsError as error:
-            raise WarehouseError(
-                f'warehouse "{self.root}": {kind} {n} is already there',
-                detail="another process writes here although this one holds the lock",
-                hint="stop the other process (the lock does not hold on some network disks)",
-            ) from error
+
+def _stops_of(head: Head, damaged: Mapping[str, CorruptError]) -> list[Stop]:
+    """What stops views that cannot be believed."""
+    found: dict[str, str] = {}
+    for name, error in damaged.items():
+        # A view whose fold cannot be believed cannot go on either.
+        found |= {owner_of(name): str(error), name: str(error)}
+    return [
+        Stop(name, reason)
+        for name, reason in found.items()
+        if name in head.views and head.views[name].stopped != reason
+    ]
+
+
+@contextmanager
+def _refuse_existing(root: Path, kind: str, n: int) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:
+        raise WarehouseError(
+            f'warehouse "{root}": {kind} {n} is already there',
+            detail="another process writes here although this one holds the lock",
+            hint="stop the other process (the lock does not hold on some network disks)",
+        ) from error

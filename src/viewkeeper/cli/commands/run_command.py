@@ -66,6 +66,11 @@ Exit codes: 0 every view is maintained, 1 some view waits or is stopped, 2 usage
     metavar="LEVEL",
     help="Be content with this consistency level, where the algorithm promises less than strong.",
 )
+@click.option(
+    "--sync-tables",
+    is_flag=True,
+    help="Bring every commit into the Delta Lake tables at once, for other tools that read them.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but troubles.")
 @click.option("--json", "wants_json", is_flag=True, help="With --once: print the report as JSON.")
 @click.pass_obj
@@ -76,6 +81,7 @@ def run(
     reanchor: tuple[str, ...],
     algorithm: str | None,
     level: str | None,
+    sync_tables: bool,
     quiet: bool,
     wants_json: bool,
 ) -> int:
@@ -90,7 +96,7 @@ def run(
         for name in (*full_refresh, *reanchor):
             project.view(name)
         with open_watcher(project, quiet or wants_json) as watcher:
-            report = _maintain_views(project, watcher, once, full_refresh, reanchor)
+            report = _maintain_views(project, watcher, once, full_refresh, reanchor, sync_tables)
     if wants_json:
         click.echo(as_json(asdict(report), indent=2))
     elif not quiet:
@@ -106,12 +112,13 @@ def _maintain_views(
     once: bool,
     full_refresh: tuple[str, ...],
     reanchor: tuple[str, ...],
+    sync_tables: bool,
 ) -> Report:
     what = "what is committed now" if once else "the commit under way"
     with stop_on_signals(what, watcher.say) as stop:
         if once:
             return project.refresh(watcher, full_refresh, reanchor)
-        return project.run(watcher, stop, full_refresh, reanchor)
+        return project.run(watcher, stop, full_refresh, reanchor, sync_tables)
 
 
 @contextmanager

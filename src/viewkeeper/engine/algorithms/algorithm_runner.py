@@ -31,7 +31,6 @@ from viewkeeper.updates.view_actions import (
     AddRows,
 )
 from viewkeeper.view.sweep_plan import sweep_plan_of
-from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile
@@ -234,7 +233,7 @@ class _ViewRun:
             return ()
         number = store.head.record + 1
         whole = pa.concat_tables(rows)
-        return (write_rows(store.folder_of(self._name), head.schema, whole, number, 0),)
+        return (store.group.keep_rows(store.folder_of(self._name), head.schema, whole, number, 0),)
 
 
 def no_quiet_error(choice: AlgorithmChoice) -> ViewkeeperError:

@@ -38,7 +38,7 @@ from viewkeeper.engine.batch.part_sweep import (
     types_of,
 )
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
-from viewkeeper.engine.batch.staged_run import BatchView, StagedRun
+from viewkeeper.engine.batch.staged_run import BatchView, StagedRun, StageTools
 from viewkeeper.engine.batch.state_indexes import StateIndexes
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.views.bound_view import columns_of
@@ -374,8 +374,9 @@ class BatchRunner:
             reader = self._connections.reader
             batch = Batch(number, {}, BatchChanges(known), ends, openers, reader, own)
             sweep = partial(self._run_parts, outcome)
-            find_groups = self._indexes.find_groups
-            run = StagedRun(batch, members, sweep, find_groups, self._generate_rows)
+            kept = self._store.group.keep_rows
+            tools = StageTools(sweep, self._indexes.find_groups, self._generate_rows, kept)
+            run = StagedRun(batch, members, tools)
             found = run.run_stages()
         for error in found.errors.values():
             if isinstance(error, SourceAwayError):

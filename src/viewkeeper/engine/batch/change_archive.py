@@ -3,7 +3,8 @@
 The changes of every relation that the views read are kept as Parquet files for a while, by ts. An
 index says, per relation, from which ts to which ts everything is there, with which columns. Writing
 is idempotent by ts: a batch that is replayed after a crash finds its rows already kept. Files are
-synced before the index counts them, so what it says holds after a power cut too.
+synced before the index counts them, so what it says holds after a power cut too. A plan whose
+record was never written may be gone with its ts, so a start forgets what lies beyond the ledger.
 """
 
 from __future__ import annotations
@@ -108,6 +109,18 @@ class ChangeArchive:
                 if _file_span(file)[1] <= horizon:
                     self._guard()
                     file.unlink(missing_ok=True)
+
+    def forget_after(self, ts: int) -> None:
+        """Drop what lies after the last ts of the ledger: its plan was never made durable."""
+        index = read_index(self._folder)
+        beyond = {relation: kept for relation, kept in index.items() if kept.through > ts}
+        for relation, kept in beyond.items():
+            going = [f for f in _relation_files(self._folder, relation) if _file_span(f)[1] > ts]
+            left = kept.files_left(sum(map(kept.is_counted, going)))
+            index[relation] = ArchivedSpan(min(kept.since, ts), ts, kept.columns, left)
+        if beyond:
+            with disk.translate_os_errors("write", self._folder / _INDEX):
+                self._write_index(index)
 
     def clear_archive(self) -> None:
         """Forget everything; what is not kept without a gap is not kept at all."""

@@ -68,7 +68,7 @@ from viewkeeper.view.definition import (
 )
 from viewkeeper.view.expression import type_of
 from viewkeeper.view.sweep_plan import sweep_plan_of
-from viewkeeper.warehouse.lake.data_files import read_rows, stored_schema, write_rows
+from viewkeeper.warehouse.lake.data_files import read_rows, stored_schema
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
 
@@ -78,6 +78,10 @@ FindGroups = Callable[[ViewHead, Fold, pa.Table, int], pa.Table]
 
 GenerateRows = Callable[[Generate, pa.Table], pa.Table]
 """What a generator makes of signed rows."""
+
+KeepRows = Callable[[Path, pa.Schema, pa.Table, int, int], DataFile]
+"""Keeps the signed rows of a table, given its folder and its schema, for a record; the numbers of
+the batch and of the part name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,16 @@ class StagedResult:
     """Per view, the rows that the sources gave."""
 
 
+@dataclass(frozen=True, slots=True)
+class StageTools:
+    """What stages are computed with: sweeps, stored groups, generators, and a place for rows."""
+
+    sweep: SweepCores
+    find_groups: FindGroups
+    generate: GenerateRows
+    keep_rows: KeepRows
+
+
 class StagedRun:
     """One batch on its way through the stages of its members."""
 
@@ -168,18 +182,14 @@ class StagedRun:
         self,
         batch: Batch,
         members: Sequence[BatchView],
-        sweep: SweepCores,
-        find_groups: FindGroups,
-        generate: GenerateRows,
+        tools: StageTools,
     ) -> None:
         """`batch.changes` has the changes of all tables, and those of views that are read and are
         no members; what the stages leave is added to it."""
         self._batch = batch
         self._known = dict(batch.changes.relations)
         self._members = members
-        self._sweep = sweep
-        self._find_groups = find_groups
-        self._generate = generate
+        self._tools = tools
         self._partials: dict[str, list[pa.Table]] = {}
         self.result = StagedResult()
 
@@ -241,7 +251,7 @@ class StagedRun:
 
     def _sweep_stages(self, stages: Sequence[Stage]) -> None:
         members = {stage.name: self._swept_member(stage) for stage in stages}
-        results = self._sweep(self._batch_with(members), list(members.values()))
+        results = self._tools.sweep(self._batch_with(members), list(members.values()))
         for result in results:
             self.result.lookups.update(result.lookups)
         for stage in stages:
@@ -319,7 +329,7 @@ class StagedRun:
                 pieces = [expand_rows(node, self._rows_of(node.input))]
                 self._keep_rows(stage, _add_rows(stage, pieces))
             case Generate():
-                made = self._generate(node, self._rows_of(node.input))
+                made = self._tools.generate(node, self._rows_of(node.input))
                 self._keep_rows(stage, _add_rows(stage, [made]))
             case KeyRecompute():
                 self._keep_rows(stage, self._recomputed_rows(stage, node))
@@ -346,7 +356,7 @@ class StagedRun:
             return stored_schema(stage.table.head.schema).empty_table()
         together = combine_partials(fold, partials)
         keys = distinct_rows(together.select([group.name for group in fold.groups]))
-        before = self._find_groups(stage.table.head, fold, keys, self._batch.own.since)
+        before = self._tools.find_groups(stage.table.head, fold, keys, self._batch.own.since)
         tally = LookupTally()
         with open_lookups(self._batch_with({}), tally) as ask:
 
@@ -415,7 +425,8 @@ class StagedRun:
 
     def _write_rows(self, table: StoredTable, rows: pa.Table, part: int) -> DataFile:
         ordered = rows.select([*table.head.schema.names, COUNT, TS])
-        return write_rows(table.folder, table.head.schema, ordered, self._batch.number, part)
+        schema, number = table.head.schema, self._batch.number
+        return self._tools.keep_rows(table.folder, schema, ordered, number, part)
 
     def _is_read(self, stage: Stage) -> bool:
         """Whether another stage reads what this one stores."""

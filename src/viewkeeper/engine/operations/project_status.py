@@ -34,7 +34,7 @@ from viewkeeper.warehouse.activity import ViewActivity, read_activity
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lock import LockHolder, read_holder
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
-from viewkeeper.warehouse.metadata.plan_files import FOLDED, Ledger, load_ledger, read_plan
+from viewkeeper.warehouse.metadata.plan_files import Ledger, load_ledger
 from viewkeeper.warehouse.rows.view_state import table_folder
 from viewkeeper.warehouse.scrub import find_damage
 
@@ -140,7 +140,7 @@ class ProjectStatus:
 def gather_status(settings: Settings, now: float, count_transactions: bool = True) -> ProjectStatus:
     """The status of a project; without `count_transactions` the ledger is not read."""
     head = read_head(settings.warehouse)
-    ledger = _read_ledger(settings.warehouse) if count_transactions else Ledger()
+    ledger = load_ledger(settings.warehouse) if count_transactions else Ledger()
     reader = reader_of(settings.warehouse)
     wanted = _wanted_positions(head, ledger)
     planned = _planned_views(settings, head)
@@ -176,23 +176,6 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
         sources=tuple(status for status, _ in looks.values()),
         leases=tuple(leases.active_leases(settings.warehouse, now)),
     )
-
-
-def _read_ledger(root: Path) -> Ledger:
-    """The ledger; while nothing is folded, the plans alone.
-
-    An empty Arrow table, as the general way makes one, imports pandas: a second for nothing.
-    """
-    if (root / "plans" / FOLDED).exists():
-        return load_ledger(root)
-    ledger = Ledger()
-    try:
-        for file in sorted((root / "plans").glob("[0-9]*.json")):
-            ledger.add_entries(read_plan(file).entries)
-    except FileNotFoundError:
-        # The plans were folded while we read them.
-        return load_ledger(root)
-    return ledger
 
 
 def running_holder(warehouse: Path) -> LockHolder | None:

@@ -102,6 +102,15 @@ def write_stream(
     disk.sync_folder(folder)
 
 
+def describe_rows(rows: pa.Table, schema: pa.Schema, name: str) -> tuple[pa.Table, DataFile]:
+    """Signed rows exactly as a file of the view would have them, and how that would be described.
+
+    `schema` is that of the view's rows; the size is that of the rows in memory.
+    """
+    exact = _exact_rows(rows, stored_schema(schema)).combine_chunks()
+    return exact, _join_measures(name, [_measure_rows(exact)], exact.nbytes)
+
+
 def check_file(folder: Path, stored: pa.Schema, file: DataFile) -> None:
     """Compare a file with its descriptor: `deltalake` believes any descriptor, we do not."""
     path = folder / file.path

@@ -111,6 +111,19 @@ class ActiveFile:
     ts_max: int
 
 
+def active_file_of(file: DataFile) -> ActiveFile:
+    """A file as a log would name it, given how its writer described it."""
+    return ActiveFile(
+        file.path,
+        file.size,
+        file.rows,
+        file.count_min,
+        file.count_max,
+        file.ts_min,
+        file.ts_max,
+    )
+
+
 class LakeTable:
     """A Delta Lake table that we alone write; `guard` is asked before an entry gets its name."""
 

@@ -6,6 +6,10 @@ never sees a table between two records.
 
 `advance_head` is the whole meaning of a record, as a pure function: head, record and the table
 versions that redo reached, to the next head.
+
+Small commits are in the journal first (`journal_tail`). `head.json` is then the state of the last
+flush and says where in the journal reading goes on; the newest head is that state advanced by the
+records that the journal shows. Whoever computes it gets the same.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.errors import WarehouseError
+from viewkeeper.errors import CorruptError, WarehouseError
+from viewkeeper.storage.journal_file import damaged_error, read_shown
 from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
 from viewkeeper.storage.typed_json import Readers, read_typed
 from viewkeeper.warehouse.metadata.definition_version import (
@@ -26,9 +31,16 @@ from viewkeeper.warehouse.metadata.definition_version import (
     encode_versions,
     schema_text,
 )
+from viewkeeper.warehouse.metadata.journal_tail import (
+    JournalPlace,
+    JournalTail,
+    decode_tail,
+    is_rows_name,
+)
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
+    DataFile,
     Drop,
     Record,
     Redefine,
@@ -38,6 +50,10 @@ from viewkeeper.warehouse.metadata.record import (
 )
 
 NAME = "head.json"
+FORMAT = 2
+"""Since there is a journal: a program that does not know of it would not see the newest commits."""
+
+ATTEMPTS = 5
 
 _MEND = (
     "restore the file from a backup; or, if records/00000000000000000001.json is still there, "
@@ -58,6 +74,15 @@ class TableLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class UnflushedRows:
+    """Signed rows of a view that record `record` has put into the journal, and no table has yet."""
+
+    record: int
+    file: DataFile
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
 class ViewHead:
     """A view as committed.
 
@@ -70,6 +95,7 @@ class ViewHead:
     does not advance, since `stopped_at`. From `exact_ts` on every ts has a state of its own; before
     it some have that of an earlier commit (algorithms that are strong and not complete).
     `definition` is the SQL as the user wrote it, `versions` what became of it; the last one holds.
+    `unflushed` are rows that are in the state and in none of the files; `head.json` has none.
     """
 
     view: str
@@ -91,6 +117,7 @@ class ViewHead:
     exact_ts: int = 0
     versions: tuple[DefinitionVersion, ...] = ()
     stopped_at: float | None = None
+    unflushed: tuple[UnflushedRows, ...] = ()
 
     @property
     def is_inner(self) -> bool:
@@ -124,12 +151,16 @@ def owner_of(table: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Record `record` is the newest that is applied, plan `plan` the newest that is finished."""
+    """Record `record` is the newest that is applied, plan `plan` the newest that is finished.
+
+    `journal` is the place behind that record, if there is a journal.
+    """
 
     record: int = 0
     plan: int = 0
     committed_at: float = 0.0
     views: Mapping[str, ViewHead] = field(default_factory=dict)
+    journal: JournalPlace | None = None
 
     @property
     def shown_views(self) -> dict[str, ViewHead]:
@@ -150,8 +181,17 @@ class Head:
         return self.views[name]
 
 
-def advance_head(head: Head, record: Record, locations: Mapping[str, TableLocation]) -> Head:
-    """The head after a record; `locations` are those of the views whose table it changed."""
+def advance_head(
+    head: Head,
+    record: Record,
+    locations: Mapping[str, TableLocation],
+    rows: Mapping[str, pa.Table] | None = None,
+) -> Head:
+    """The head after a record.
+
+    `locations` are those of the views whose table it changed, `rows` those that it has put into the
+    journal.
+    """
     views = dict(head.views)
     for change in record.changes:
         if isinstance(change, Drop):
@@ -161,9 +201,24 @@ def advance_head(head: Head, record: Record, locations: Mapping[str, TableLocati
         else:
             old = views[change.view]
             at = locations.get(change.view, old.location)
-            views[change.view] = _change_view(old, change, record, at)
+            views[change.view] = _change_view(old, change, record, at, rows or {})
     plan = head.plan if record.plan is None else record.plan
-    return Head(record.n, plan, record.committed_at, views)
+    return Head(record.n, plan, record.committed_at, views, head.journal)
+
+
+def advance_by_journal(head: Head, tail: JournalTail) -> Head:
+    """The head after the records of the journal that follow it."""
+    for each in tail.records:
+        if each.record.n != head.record + 1:
+            raise CorruptError(
+                "head and journal of the warehouse do not fit",
+                detail=f"record {each.record.n} does not follow {head.record}",
+                hint=f"restore {NAME} and the folder journal from one backup",
+            )
+        head = advance_head(head, each.record, {}, each.rows)
+        assert head.journal is not None, "a head without a journal has no tail"
+        head = replace(head, journal=head.journal.moved_to(each.end))
+    return head
 
 
 def _create_view(change: Create, record: Record, at: TableLocation) -> ViewHead:
@@ -191,18 +246,22 @@ def _change_view(
     change: Advance | Rewrite | Redefine | Stop | Resume,
     record: Record,
     at: TableLocation,
+    rows: Mapping[str, pa.Table],
 ) -> ViewHead:
     match change:
         case Advance():
+            names = [file for file in change.files if is_rows_name(file.path)]
+            added = tuple(UnflushedRows(record.n, file, rows[file.path]) for file in names)
             return replace(
                 old,
+                unflushed=(*old.unflushed, *added),
                 location=at,
                 ts=change.ts,
                 ahead=change.ahead,
                 exact_ts=old.exact_ts if change.exact else change.ts,
                 positions={**old.positions, **change.positions},
                 rows=old.rows + sum(file.count_sum for file in change.files),
-                files=old.files + len(change.files),
+                files=old.files + len(change.files) - len(added),
                 committed_at=record.committed_at,
             )
         case Rewrite():
@@ -247,28 +306,59 @@ def _redefine_view(old: ViewHead, change: Redefine, record: Record, at: TableLoc
 
 
 def encode_head(head: Head) -> bytes:
+    assert not any(view.unflushed for view in head.views.values()), "what is flushed is in files"
+    at = head.journal
     body: Body = {
         "record": head.record,
         "plan": head.plan,
         "committed_at": head.committed_at,
         "views": [_encode_view(view) for view in head.views.values()],
+        "journal": [at.segment, at.offset, at.sequence] if at else None,
     }
-    return seal_body("head", body)
+    return seal_body("head", body, FORMAT)
 
 
 def read_head(root: Path) -> Head:
-    """The head of a warehouse, without a lock; an empty one where nothing was committed yet."""
+    """The newest head of a warehouse, without a lock; an empty one where nothing was committed."""
+    head, tail = read_journal(root)
+    return advance_by_journal(head, tail)
+
+
+def read_journal(root: Path) -> tuple[Head, JournalTail]:
+    """The head of the last flush, and what the journal shows behind it; without a lock.
+
+    A segment that is gone was flushed in the meantime, so that another head is there.
+    """
+    before = None
+    for _ in range(ATTEMPTS):
+        head = read_flushed_head(root)
+        if head.journal is None:
+            return head, JournalTail()
+        path = head.journal.path_below(root)
+        try:
+            return head, decode_tail(read_shown(path, head.journal.mark)[1], path)
+        except FileNotFoundError as error:
+            if head.journal == before:
+                raise damaged_error(path, "the file is missing") from error
+            before = head.journal
+    raise damaged_error(path, f"the head names another one each time, {ATTEMPTS} times")
+
+
+def read_flushed_head(root: Path) -> Head:
+    """What `head.json` says: the state of the last flush."""
     try:
-        body = unseal_file(root / NAME, "head", _MEND)
+        body = unseal_file(root / NAME, "head", _MEND, FORMAT)
     except FileNotFoundError:
         return Head()
     with translate_decode_errors(root / NAME, "head", _MEND):
         views = read_typed(tuple[ViewHead, ...], body.pop("views"), _READERS)
-        return replace(read_typed(Head, body), views={view.view: view for view in views})
+        plain = read_typed(Head, body, _READERS)
+        return replace(plain, views={view.view: view for view in views})
 
 
 def _encode_view(view: ViewHead) -> Body:
     body: Body = {name: getattr(view, name) for name in view.__dataclass_fields__}
+    del body["unflushed"]
     return {
         **body,
         "location": [view.location.version, view.location.checkpoint, view.location.listed],
@@ -285,4 +375,20 @@ def _decode_location(facts: Any) -> TableLocation:
     return TableLocation(version, checkpoint, listed)
 
 
-_READERS: Readers = {**READERS, TableLocation: _decode_location}
+def _decode_place(facts: Any) -> JournalPlace:
+    segment, offset, sequence = read_typed(tuple[str, int, int], facts)
+    if Path(segment).name != segment:
+        raise ValueError(f"{segment} is not the name of a segment")
+    return JournalPlace(segment, offset, sequence)
+
+
+def _refuse_rows(_: Any) -> UnflushedRows:
+    raise ValueError("a head has no rows")
+
+
+_READERS: Readers = {
+    **READERS,
+    TableLocation: _decode_location,
+    JournalPlace: _decode_place,
+    UnflushedRows: _refuse_rows,
+}

@@ -1,6 +1,9 @@
 """The folders of plans and records, and the two files that old ones are folded into.
 
-Plans and records are numbered from 1 without gaps. Old ones are folded: the ledger's entries into
+Plans and records are numbered from 1 without gaps. A file has one of them, or, where a flush of the
+journal brought several, all from a first number to a last one; its name says which. What is still
+in the journal alone is read with them (`load_plans`), except by those who write the folders
+(`load_plan_files`, `load_record_files`). Old ones are folded: the ledger's entries into
 `plans/folded.parquet`, a line per view and record into `records/folded.parquet`. A folded file says
 through which number it reaches; a numbered file at or below that is a leftover and is ignored. So
 folding is: replace the folded file, then delete the numbered ones; it can stop anywhere. A gap in
@@ -22,6 +25,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,18 +39,19 @@ from viewkeeper.storage.sealed_json import (
     corrupt_error,
     seal_body,
     translate_decode_errors,
-    unseal_file,
+    unseal_data,
 )
 from viewkeeper.storage.typed_json import Readers, read_typed
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.warehouse.metadata.head import read_journal
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
     Record,
     Redefine,
+    decode_record,
     encode_record,
     kind_of_change,
-    read_record,
 )
 
 _MEND = (
@@ -129,13 +134,18 @@ _READERS: Readers = {SchemaChange: _decode_change}
 
 def read_plan(path: Path) -> BatchPlan:
     """The plan in a file; CorruptError if it cannot be believed."""
-    body: Body = unseal_file(path, "plan", _MEND)
+    plan = decode_plan(path.read_bytes(), path)
+    if path.stem.isdigit() and int(path.stem) != plan.n:
+        raise corrupt_error(path, "plan", f"it is plan {plan.n}", _MEND)
+    return plan
+
+
+def decode_plan(data: bytes, path: Path) -> BatchPlan:
+    """The plan in some bytes; `path` is what errors name."""
+    body: Body = unseal_data(data, path, "plan", _MEND)
     with translate_decode_errors(path, "plan", _MEND):
         entries = tuple(_decode_entry(entry) for entry in body.pop("entries"))
-        plan = replace(read_typed(BatchPlan, {**body, "entries": []}), entries=entries)
-        if path.stem.isdigit() and int(path.stem) != plan.n:
-            raise ValueError(f"it is plan {plan.n}")
-        return plan
+        return replace(read_typed(BatchPlan, {**body, "entries": []}), entries=entries)
 
 
 class Ledger:
@@ -211,6 +221,9 @@ def _ts_of(entry: LedgerEntry) -> int:
 
 FOLDED = "folded.parquet"
 _THROUGH = b"through"
+_TOGETHER = 2
+"""The format of files with several plans or records, which older programs do not know."""
+
 _ATTEMPTS = 5
 
 Item = TypeVar("Item")
@@ -253,17 +266,68 @@ def has_record(root: Path, n: int) -> bool:
     return _path_of(root / "records", n).exists()
 
 
+def write_plans(root: Path, plans: Sequence[BatchPlan], guard: disk.Guard) -> None:
+    """Several plans, one after the other, as one file."""
+    _write_together(root / "plans", [(plan.n, encode_plan(plan)) for plan in plans], guard)
+
+
+def write_records(root: Path, records: Sequence[Record], guard: disk.Guard) -> None:
+    """Several records, one after the other, as one file."""
+    _write_together(root / "records", [(each.n, encode_record(each)) for each in records], guard)
+
+
+def _write_together(folder: Path, items: Sequence[tuple[int, bytes]], guard: disk.Guard) -> None:
+    if len(items) == 1:
+        disk.create_new(_path_of(folder, items[0][0]), items[0][1], guard)
+    elif items:
+        lines = [data.decode() for _, data in items]
+        path = folder / f"{items[0][0]:020d}-{items[-1][0]:020d}.json"
+        disk.create_new(path, seal_body(folder.name, lines, _TOGETHER), guard)
+
+
+def _read_together(path: Path, decode: Callable[[bytes, Path], Item]) -> list[Item]:
+    """What is in a file, which has one or several."""
+    if "-" not in path.stem:
+        return [decode(path.read_bytes(), path)]
+    kind = path.parent.name
+    lines = unseal_data(path.read_bytes(), path, kind, _MEND, _TOGETHER)
+    with translate_decode_errors(path, kind, _MEND):
+        return [decode(line.encode(), path) for line in read_typed(list[str], lines)]
+
+
 def load_plans(root: Path) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
-    """The folded entries, through which plan they reach, and the plans after that."""
-    folded, through, plans = _load_folder(root / "plans", _ENTRIES, read_plan)
-    return [_entry_of(row) for row in folded.to_pylist()], through, plans
+    """The folded entries, through which plan they reach, and the plans after that; without a lock.
+
+    The journal is read first: what is flushed meanwhile is then in both, never in none.
+    """
+    head, tail = read_journal(root)
+    path = head.journal.path_below(root) if head.journal else root
+    shown = [decode_plan(data, path) for data in tail.plans]
+    entries, through, plans = load_plan_files(root)
+    last = plans[-1].n if plans else through
+    later = [plan for plan in shown if plan.n > last]
+    if [plan.n for plan in later] != list(range(last + 1, last + 1 + len(later))):
+        raise _missing_numbers(root / "plans", through, [plan.n for plan in (*plans, *later)])
+    return entries, through, [*plans, *later]
 
 
-def plan_after(root: Path, n: int) -> BatchPlan | None:
-    """The plan with the next number; None if it is not made yet, or folded."""
+def load_plan_files(root: Path) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
+    """The same without those that only the journal has."""
+    folded, through, plans = _load_folder(root / "plans", _ENTRIES, decode_plan, _plan_number)
+    rows = folded.to_pylist() if folded is not None else []
+    return [_entry_of(row) for row in rows], through, plans
+
+
+def plans_after(root: Path, n: int) -> list[BatchPlan]:
+    """The plans in the file that begins with the next number; none if it is not made yet, or
+    folded."""
+    folder = root / "plans"
     with suppress(FileNotFoundError):
-        return read_plan(_path_of(root / "plans", n + 1))
-    return None
+        return [read_plan(_path_of(folder, n + 1))]
+    for path in folder.glob(f"{n + 1:020d}-*.json"):
+        with suppress(FileNotFoundError):
+            return _read_together(path, decode_plan)
+    return []
 
 
 def _entry_of(row: dict[str, Any]) -> LedgerEntry:
@@ -284,15 +348,29 @@ def load_ledger(root: Path) -> Ledger:
 
 
 def load_records(root: Path) -> tuple[int, list[Record]]:
-    """Through which record the folded ones reach, and the records after that."""
-    _, through, records = _load_folder(root / "records", _COMMITS, read_record)
+    """Through which record the folded ones reach, and the records after that; without a lock."""
+    tail = read_journal(root)[1]
+    through, records = load_record_files(root)
+    last = records[-1].n if records else through
+    return through, [*records, *(each.record for each in tail.records if each.record.n > last)]
+
+
+def load_record_files(root: Path) -> tuple[int, list[Record]]:
+    """The same without those that only the journal has."""
+    _, through, records = _load_folder(root / "records", _COMMITS, decode_record, _record_number)
     return through, records
 
 
 def read_commits(root: Path) -> pa.Table:
     """When each view got to each ts: one row per view and record, as far back as is kept."""
-    folded, _, records = _load_folder(root / "records", _COMMITS, read_record)
-    return pa.concat_tables([folded, commit_rows(records)])
+    tail = read_journal(root)[1]
+    folded, through, records = _load_folder(
+        root / "records", _COMMITS, decode_record, _record_number
+    )
+    last = records[-1].n if records else through
+    later = [each.record for each in tail.records if each.record.n > last]
+    found = commit_rows([*records, *later])
+    return found if folded is None else pa.concat_tables([folded, found])
 
 
 def commit_rows(records: Iterable[Record]) -> pa.Table:
@@ -336,38 +414,74 @@ def fold_files(
         rows.replace_schema_metadata(metadata), sink, compression="zstd", write_page_checksum=True
     )
     disk.replace_file(folder / FOLDED, sink.getvalue().to_pybytes(), guard)
-    for number, path in _numbered_files(folder):
-        if number <= through:
+    for _, last, path in _numbered_files(folder):
+        if last <= through:
             disk.remove_file(path)
     disk.sync_folder(folder)
 
 
 def folded_rows(folder: Path) -> pa.Table:
     """What is folded so far."""
-    return _read_folded(folder, _ENTRIES if folder.name == "plans" else _COMMITS)[0]
+    schema = _ENTRIES if folder.name == "plans" else _COMMITS
+    found = _read_folded(folder, schema)[0]
+    return schema.empty_table() if found is None else found
+
+
+def last_whole_number(folder: Path, through: int) -> int:
+    """The greatest number up to a given one with which a file ends; 0 if there is none."""
+    return max((last for _, last, _ in _numbered_files(folder) if last <= through), default=0)
 
 
 def _load_folder(
-    folder: Path, schema: pa.Schema, read: Callable[[Path], Item]
-) -> tuple[pa.Table, int, list[Item]]:
+    folder: Path,
+    schema: pa.Schema,
+    decode: Callable[[bytes, Path], Item],
+    number_of: Callable[[Item], int],
+) -> tuple[pa.Table | None, int, list[Item]]:
     for _ in range(_ATTEMPTS):
         rows, through = _read_folded(folder, schema)
-        files = [(n, path) for n, path in _numbered_files(folder) if n > through]
-        if [n for n, _ in files] != list(range(through + 1, through + 1 + len(files))):
+        files = [file for file in _numbered_files(folder) if file[1] > through]
+        numbers = [n for first, last, _ in files for n in range(first, last + 1)]
+        if numbers != list(range(through + 1, through + 1 + len(numbers))):
             continue
         with suppress(FileNotFoundError):
-            return rows, through, [read(path) for _, path in files]
-    raise CorruptError(
+            items = [item for *_, path in files for item in _read_together(path, decode)]
+            _check_numbers(folder, numbers, [number_of(item) for item in items])
+            return rows, through, items
+    raise _missing_numbers(folder, through, numbers)
+
+
+def _check_numbers(folder: Path, named: Sequence[int], found: Sequence[int]) -> None:
+    for name, number in zip_longest(named, found):
+        if name != number:
+            path = _path_of(folder, name or 0)
+            raise corrupt_error(path, folder.name[:-1], f"it is {folder.name[:-1]} {number}", _MEND)
+
+
+def _missing_numbers(folder: Path, through: int, numbers: Sequence[int]) -> CorruptError:
+    return CorruptError(
         f'warehouse folder "{folder}": numbers are missing',
-        detail=f"folded through {through}, then {[n for n, _ in files][:5]} ...",
+        detail=f"folded through {through}, then {list(numbers[:5])} ...",
         hint=f"restore the folder from a backup; without one, {reload_hint()}",
     )
 
 
-def _read_folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table, int]:
+def _plan_number(plan: BatchPlan) -> int:
+    return plan.n
+
+
+def _record_number(record: Record) -> int:
+    return record.n
+
+
+def _read_folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table | None, int]:
+    """The folded rows and through which number they reach; None if nothing is folded yet.
+
+    An empty Arrow table would import pandas: a second for nothing.
+    """
     path = folder / FOLDED
     if not path.exists():
-        return schema.empty_table(), 0
+        return None, 0
     try:
         rows = pq.read_table(path, page_checksum_verification=True)
         through = int((rows.schema.metadata or {})[_THROUGH])
@@ -380,8 +494,14 @@ def _read_folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table, int]:
     return rows.replace_schema_metadata(None).select(schema.names).cast(schema), through
 
 
-def _numbered_files(folder: Path) -> Sequence[tuple[int, Path]]:
-    return sorted((int(path.stem), path) for path in folder.glob("[0-9]*.json"))
+def _numbered_files(folder: Path) -> Sequence[tuple[int, int, Path]]:
+    """The files, each with its first and its last number."""
+    return sorted(_numbers_of(path) for path in folder.glob("[0-9]*.json"))
+
+
+def _numbers_of(path: Path) -> tuple[int, int, Path]:
+    first, _, last = path.stem.partition("-")
+    return int(first), int(last or first), path
 
 
 def _path_of(folder: Path, n: int) -> Path:

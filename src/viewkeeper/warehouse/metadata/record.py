@@ -18,7 +18,13 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.errors import reload_hint
-from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
+from viewkeeper.storage.sealed_json import (
+    Body,
+    corrupt_error,
+    seal_body,
+    translate_decode_errors,
+    unseal_data,
+)
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.definition_version import (
     READERS,
@@ -189,12 +195,18 @@ def encode_record(record: Record) -> bytes:
 
 def read_record(path: Path) -> Record:
     """The record in a file; CorruptError if it cannot be believed."""
-    body = unseal_file(path, "record", _MEND)
+    read = decode_record(path.read_bytes(), path)
+    if path.stem.isdigit() and int(path.stem) != read.n:
+        raise corrupt_error(path, "record", f"it is record {read.n}", _MEND)
+    return read
+
+
+def decode_record(data: bytes, path: Path) -> Record:
+    """The record in some bytes; `path` is what errors name."""
+    body = unseal_data(data, path, "record", _MEND)
     with translate_decode_errors(path, "record", _MEND):
         changes = tuple(_decode_change(change) for change in body["changes"])
         read = read_typed(Record, {**body, "plan": body["plan"], "changes": []})
-        if path.stem.isdigit() and int(path.stem) != read.n:
-            raise ValueError(f"it is record {read.n}")
         return replace(read, changes=changes)
 
 

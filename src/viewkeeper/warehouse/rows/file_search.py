@@ -96,6 +96,11 @@ def search_file(
             yield positions + starts[group.id], rows
 
 
+def search_rows(rows: pa.Table, searches: Sequence[Search]) -> pa.Table:
+    """Those of some rows that answer a search."""
+    return rows.take(pa.array(_answering_rows(rows, searches)))
+
+
 def read_file_columns(
     folder: Path,
     view: str,

@@ -16,8 +16,14 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.updates.source_protocol import TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.rows.file_search import Search, search_file
-from viewkeeper.warehouse.rows.view_state import files_until, state_ts, sum_rows, table_folder
+from viewkeeper.warehouse.rows.file_search import Search, fit_columns, search_file, search_rows
+from viewkeeper.warehouse.rows.view_state import (
+    files_until,
+    state_ts,
+    sum_rows,
+    table_folder,
+    unflushed_rows,
+)
 
 
 def find_rows(
@@ -35,7 +41,12 @@ def find_rows(
     pieces = [plain.empty_table()]
     for file in files_until(root, view, until) if searches else []:
         cut = file.ts_max > until
-        for _, piece in search_file(folder, view.view, file, stored if cut else plain, searches):
+        wanted, unflushed = stored if cut else plain, unflushed_rows(view, file)
+        if unflushed is None:
+            answers = [rows for _, rows in search_file(folder, view.view, file, wanted, searches)]
+        else:
+            answers = [search_rows(fit_columns(unflushed, wanted), searches)]
+        for piece in answers:
             found = piece.filter(pc.field(TS) <= until) if cut else piece
             pieces.append(found.select(plain.names))
     return sum_rows(pa.concat_tables(pieces))

@@ -40,6 +40,7 @@ from viewkeeper.warehouse.rows.view_state import (
     read_stored,
     sum_rows,
     table_folder,
+    unflushed_rows,
 )
 
 
@@ -158,25 +159,34 @@ def write_negation(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[Dat
     """Files that take every row out of the view's newest state, stamped with `ts`."""
     folder, stored = table_folder(root, view), stored_schema(view.schema)
     files = files_until(root, view, view.reach_ts)
-    reversed_rows = _negated_batches(folder, view.view, files, stored, ts)
+    reversed_rows = (
+        piece for file in files for piece in _negated_batches(folder, view, file, stored, ts)
+    )
     return tuple(write_stream(folder, stored, reversed_rows, batch, 0))
 
 
 def _negated_batches(
-    folder: Path, view: str, files: Iterable[ActiveFile], stored: pa.Schema, ts: int
+    folder: Path, view: ViewHead, file: ActiveFile, stored: pa.Schema, ts: int
 ) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        path = folder / file.path
-        data = pa.BufferReader(read_file(path, file.size, view))
-        with (
-            translate_read_errors(path, view),
-            pq.ParquetFile(data, page_checksum_verification=True) as parquet,
-        ):
-            for batch in parquet.iter_batches():
-                stamps = pa.array([ts], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
-                reverse = batch.set_column(
-                    batch.schema.get_field_index(COUNT), COUNT, pc.negate(batch[COUNT])
-                )
-                at = batch.schema.get_field_index(TS)
-                signed = reverse.set_column(at, TS, stamps).replace_schema_metadata(None)
-                yield from fit_columns(pa.Table.from_batches([signed]), stored).to_batches()
+    for batch in _file_batches(folder, view, file):
+        stamps = pa.array([ts], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
+        reverse = batch.set_column(
+            batch.schema.get_field_index(COUNT), COUNT, pc.negate(batch[COUNT])
+        )
+        at = batch.schema.get_field_index(TS)
+        signed = reverse.set_column(at, TS, stamps).replace_schema_metadata(None)
+        yield from fit_columns(pa.Table.from_batches([signed]), stored).to_batches()
+
+
+def _file_batches(folder: Path, view: ViewHead, file: ActiveFile) -> Iterator[pa.RecordBatch]:
+    unflushed = unflushed_rows(view, file)
+    if unflushed is not None:
+        yield from unflushed.to_batches()
+        return
+    path = folder / file.path
+    data = pa.BufferReader(read_file(path, file.size, view.view))
+    with (
+        translate_read_errors(path, view.view),
+        pq.ParquetFile(data, page_checksum_verification=True) as parquet,
+    ):
+        yield from parquet.iter_batches()

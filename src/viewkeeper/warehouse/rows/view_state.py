@@ -24,6 +24,9 @@ A view that lost a column, gained one or got a wider type keeps its files as the
 own schema says what they mean from then on. What a file has too much is left out (the same row's
 counts then add up wherever rows are summed), what it lacks is NULL, and narrower values are cast.
 Compaction writes them anew, in time.
+
+Rows that a small commit has put into the journal are files too, without a file behind them: the
+head has the rows themselves (`unflushed_rows`).
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import CorruptError, HorizonError
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.lake.lake_table import ActiveFile, files_of
+from viewkeeper.warehouse.lake.lake_table import ActiveFile, active_file_of, files_of
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows.file_search import fit_columns, read_file_columns
@@ -260,9 +263,16 @@ def change_span(view: ViewHead, since: int, until: int | None) -> tuple[int, int
 
 
 def files_until(root: Path, view: ViewHead, until: int) -> list[ActiveFile]:
-    """The files that can hold rows up to a ts."""
+    """The files that can hold rows up to a ts, those of which only the journal has rows too."""
     active = files_of(table_folder(root, view), view)
-    return [file for file in active if file.ts_min <= until]
+    unflushed = [active_file_of(each.file) for each in view.unflushed]
+    return [file for file in (*active, *unflushed) if file.ts_min <= until]
+
+
+def unflushed_rows(view: ViewHead, file: ActiveFile) -> pa.Table | None:
+    """The rows of a file that only the journal has; None if it is a data file."""
+    found = (each.rows for each in view.unflushed if each.file.path == file.path)
+    return next(found, None)
 
 
 def table_folder(root: Path, view: ViewHead) -> Path:
@@ -275,24 +285,29 @@ def read_signed(
     """The signed rows of files with `after` < `_ts` <= `until`."""
     folder = table_folder(root, view)
     stored = stored_schema(view.schema)
-    pieces = [_read_signed_file(folder, view.view, file, stored, after, until) for file in files]
-    return pa.concat_tables([stored.empty_table(), *pieces])
+    pieces = [stored.empty_table()]
+    for file in files:
+        rows = fit_columns(read_file_rows(folder, view, file), stored)
+        inside = after < file.ts_min and file.ts_max <= until
+        pieces.append(
+            rows if inside else rows.filter((pc.field(TS) > after) & (pc.field(TS) <= until))
+        )
+    return pa.concat_tables(pieces)
 
 
-def _read_signed_file(
-    folder: Path, view: str, file: ActiveFile, stored: pa.Schema, after: int, until: int
-) -> pa.Table:
+def read_file_rows(folder: Path, view: ViewHead, file: ActiveFile) -> pa.Table:
+    """All rows of a file of a view, with the columns that it was written with."""
+    unflushed = unflushed_rows(view, file)
+    if unflushed is not None:
+        return unflushed
     path = folder / file.path
-    data = read_file(path, file.size, view)
-    with translate_read_errors(path, view):
+    data = read_file(path, file.size, view.view)
+    with translate_read_errors(path, view.view):
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
             rows = parquet.read().replace_schema_metadata(None)
         if rows.num_rows != file.rows:
             raise ValueError(f"it has {rows.num_rows} rows; {file.rows} were written")
-        rows = fit_columns(rows, stored)
-    if after < file.ts_min and file.ts_max <= until:
-        return rows
-    return rows.filter((pc.field(TS) > after) & (pc.field(TS) <= until))
+    return rows
 
 
 def _outside_error(view: ViewHead, what: str) -> HorizonError:

@@ -1,0 +1,341 @@
+"""Small commits by one durable append, and the flush that brings them into the tables.
+
+A commit is frames in the journal: the plan, the rows, the record, in one write and one sync. Then
+the mark shows them to readers, and the head in memory is the next one. No data file is written, no
+log and no `head.json`: that is the flush, for all commits since the last one together.
+
+The order of a flush, each step durable before the next: one data file per changed table; the plans
+and records, in their folders; the frame that names the files; one log entry per table, with the
+record through which the flush reaches as its application transaction; `head.json`, which names the
+place in the journal behind that record. Commits are made meanwhile, so a flush may leave some for
+the next one. Where it dies, the next start finishes it from the journal (`resume_journal`).
+
+What must hold:
+
+1. What is acknowledged to a source, or shown to a reader, is durable.
+2. A plan comes before every record that may name its ts, in the same journal. So a plan needs no
+   sync of its own: without a record, nobody has seen its ts. Where somebody does see it before
+   (`plans_first`), it is synced at once.
+3. Rows in the journal have the present schema of their view, and every file that a rewrite or
+   compaction reads is a data file: whatever else is committed is preceded by a flush.
+4. A process that lost its lock shows nothing and acknowledges nothing (`journal_writer`).
+
+The engine calls `flush_tables` from a thread of its own. Two locks keep that apart from commits:
+the flush has one of its own, taken first, and commits are short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from viewkeeper.storage import disk
+from viewkeeper.storage.journal_file import Frame
+from viewkeeper.warehouse.journal_writer import JournalWriter
+from viewkeeper.warehouse.lake.data_files import describe_rows, write_rows
+from viewkeeper.warehouse.metadata import plan_files
+from viewkeeper.warehouse.metadata.head import Head, ViewHead, advance_by_journal, advance_head
+from viewkeeper.warehouse.metadata.journal_tail import (
+    FLUSH,
+    FOLDER,
+    PLAN,
+    TableFlush,
+    encode_commit,
+    encode_flush,
+    is_rows_name,
+    new_rows_name,
+    rows_names_of,
+)
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan, encode_plan
+from viewkeeper.warehouse.metadata.record import (
+    Advance,
+    DataFile,
+    Record,
+    Resume,
+    Stop,
+    ViewChange,
+)
+from viewkeeper.warehouse.redo import OpenTables
+
+ROWS_BYTES = 1 << 20
+"""Larger changes are data files at once."""
+
+UNFLUSHED_ROWS = 5_000
+UNFLUSHED_BYTES = 8 << 20
+"""Beyond so much a commit waits for a flush."""
+
+HELD_MAX = 1_000
+"""Rows of so many tables can wait for their record."""
+
+MakeLock = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(slots=True)
+class NextCommit:
+    """What waits for the next record: rows by the names that it will have for them, and a plan."""
+
+    rows: dict[str, pa.Table] = field(default_factory=dict)
+    plan: BatchPlan | None = None
+    count: int = 0
+
+    def hold_rows(self, record: int, schema: pa.Schema, rows: pa.Table) -> DataFile:
+        """Keep rows; how the record will name and describe them."""
+        self.count += 1
+        name = new_rows_name(record, self.count)
+        self.rows[name], described = describe_rows(rows, schema, name)
+        # Views that failed have left some that no record will name.
+        while len(self.rows) > HELD_MAX:
+            del self.rows[next(iter(self.rows))]
+        return described
+
+
+@dataclass(frozen=True, slots=True)
+class Unflushed:
+    """Plans and records that the journal has and their folders have not."""
+
+    plans: tuple[BatchPlan, ...] = ()
+    records: tuple[Record, ...] = ()
+
+
+class GroupCommit:
+    """The small commits of a warehouse that is open for writing; there are none before `begin`."""
+
+    def __init__(self, root: Path, tables: OpenTables, head: Head, guard: disk.Guard) -> None:
+        self._root = root
+        self._tables = tables
+        self._guard = guard
+        self._journal = JournalWriter(root, guard)
+        self._flushing: AbstractContextManager[object] = nullcontext()
+        self._mutex: AbstractContextManager[object] = nullcontext()
+        self._plans_first: bool | None = None
+        self.head = head
+        """The newest head, with the rows that are not in tables yet."""
+        self._flushed = head
+        self._next = NextCommit()
+        self._unflushed = Unflushed()
+
+    def begin(self, make_lock: MakeLock, *, plans_first: bool = False) -> None:
+        """Take small commits from now on.
+
+        Somebody else calls `flush_tables` now and then, in a thread that the locks keep apart from
+        this one. `plans_first`: a ts may be seen by others before the record that it is for.
+        """
+        assert not self.is_on, "once is enough"
+        self._flushing, self._mutex = make_lock(), make_lock()
+        self._plans_first = plans_first
+
+    def end(self) -> None:
+        """Flush, take no more small commits, and leave no journal behind."""
+        with self._flushing, self._mutex:
+            if self._journal.is_open:
+                self.flush_tables()
+                self._flushed = replace(self._flushed, journal=None)
+                self._journal.write_head(self._flushed)
+                self.head = replace(self.head, journal=None)
+                self._journal.remove_segment()
+            self._plans_first = None
+
+    @property
+    def is_on(self) -> bool:
+        return self._plans_first is not None
+
+    def confirm_usable(self) -> None:
+        """A WarehouseError if something failed after which only another start can go on."""
+        self._journal.refuse_failed()
+
+    # -- rows and plans of the next commit -----------------------------------------------------
+
+    def keep_rows(
+        self, folder: Path, schema: pa.Schema, rows: pa.Table, batch: int, part: int
+    ) -> DataFile:
+        """Signed rows of a table for the next record: in the journal if they are few, else as a
+        data file; `schema` is that of the view's rows."""
+        if not self.is_on or rows.nbytes > ROWS_BYTES or rows.num_rows > UNFLUSHED_ROWS:
+            return write_rows(folder, schema, rows, batch, part)
+        return self._next.hold_rows(self.head.record + 1, schema, rows)
+
+    def held_rows(self, name: str) -> pa.Table:
+        """Rows that are kept for the next record."""
+        return self._next.rows[name]
+
+    def hold_plan(self, plan: BatchPlan) -> None:
+        """Take a plan, which is written with the next record, or at once if others may see it."""
+        self._next.plan = plan
+        if self._plans_first:
+            with self._mutex:
+                self._append_frames([])
+
+    def can_take(self, changes: Sequence[ViewChange]) -> bool:
+        """Whether changes are small enough for the journal: no view begins or ends, gets other
+        columns or other files."""
+        if not self.is_on:
+            return False
+        if not all(isinstance(change, Advance | Stop | Resume) for change in changes):
+            return False
+        files = [f for c in changes if isinstance(c, Advance) for f in c.files]
+        size = sum(file.size for file in files)
+        return size <= ROWS_BYTES and all(is_rows_name(file.path) for file in files)
+
+    def store_held(self, changes: Iterable[ViewChange]) -> tuple[ViewChange, ...]:
+        """The same changes, with data files for the rows that were kept for the journal."""
+        return tuple(
+            replace(change, files=tuple(self._stored_file(change.view, f) for f in change.files))
+            if isinstance(change, Advance)
+            else change
+            for change in changes
+        )
+
+    def _stored_file(self, view: str, file: DataFile) -> DataFile:
+        if not is_rows_name(file.path):
+            return file
+        return self._write_file(self.head.views[view], [self._next.rows.pop(file.path)])
+
+    def _write_file(self, view: ViewHead, pieces: Sequence[pa.Table]) -> DataFile:
+        folder = self._tables.folder_of(view.table)
+        return write_rows(folder, view.schema, pa.concat_tables(pieces), self.head.record, 0)
+
+    # -- commits -------------------------------------------------------------------------------
+
+    def commit_record(self, record: Record) -> None:
+        """Commit a record that is small enough, and whose rows are kept."""
+        with self._mutex:
+            rows = {name: self._next.rows[name] for name in rows_names_of(record)}
+            self._append_frames(encode_commit(record, rows))
+            head = advance_head(self.head, record, {}, rows)
+            self.head = replace(head, journal=self._journal.place)
+            known = self._unflushed
+            self._unflushed = replace(known, records=(*known.records, record))
+            for name in rows:
+                del self._next.rows[name]
+        if self._has_too_much():
+            self.flush_tables()
+
+    def _append_frames(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        """Make frames durable; a plan that waits is written before them."""
+        if not self._journal.is_open:
+            self._flushed = self._journal.begin_segment(self._flushed)
+        plan, known = self._next.plan, self._unflushed
+        plans = [(PLAN, encode_plan(plan))] if plan is not None else []
+        self._journal.append_frames([*plans, *frames])
+        if plan is not None:
+            self._unflushed = replace(known, plans=(*known.plans, plan))
+            self._next.plan = None
+
+    def follow_head(self, head: Head) -> None:
+        """A record was committed beside the journal, and the tables have it."""
+        self.head = self._flushed = head
+
+    # -- the flush -----------------------------------------------------------------------------
+
+    def _has_too_much(self) -> bool:
+        """Whether there is so much that no table has that the next commit has to wait."""
+        pieces = [each.file for view in self.head.views.values() for each in view.unflushed]
+        rows, size = sum(each.rows for each in pieces), sum(each.size for each in pieces)
+        return rows >= UNFLUSHED_ROWS or size >= UNFLUSHED_BYTES
+
+    def flush_tables(self) -> None:
+        """Bring everything that is committed so far into the tables."""
+        with self._flushing:
+            self.confirm_usable()
+            if not self._journal.is_long:
+                self._flush_unflushed()
+                return
+            with self._mutex:
+                # Nothing is committed meanwhile, so that a new segment can begin empty.
+                self._flush_unflushed()
+                self._flushed = self._journal.begin_segment(self.head)
+                self.head = self._flushed
+
+    @contextmanager
+    def flushed(self) -> Iterator[None]:
+        """Everything is in the tables, and nothing is committed by others meanwhile.
+
+        A plan that waited for the next record is a file of its own then.
+        """
+        with self._flushing, self._mutex:
+            self.flush_tables()
+            if self._next.plan is not None:
+                plan_files.write_plan(self._root, self._next.plan, self._guard)
+                self._next.plan = None
+            yield
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """No flush changes the tables meanwhile."""
+        with self._flushing:
+            yield
+
+    def _flush_unflushed(self) -> None:
+        with self._mutex:
+            head, taken = self.head, self._unflushed
+            if head.record == self._flushed.record and not taken.plans:
+                return
+            self._unflushed = Unflushed()
+        with self._journal.doubting():
+            files = {
+                name: self._write_file(view, [each.rows for each in view.unflushed])
+                for name, view in head.views.items()
+                if view.unflushed and name not in self._tables.damaged
+            }
+            write_numbered(self._root, head, taken, self._guard)
+            flush = TableFlush(head.record, head.committed_at, files)
+            with self._mutex:
+                self._journal.append_frames([(FLUSH, encode_flush(flush))])
+            self._finish_flush(head, flush)
+
+    def _finish_flush(self, head: Head, flush: TableFlush) -> None:
+        """Everything after the frame of a flush: logs, `head.json`, the head in memory."""
+        flushed = self._tables.redo_flush(head, flush)
+        self._journal.write_head(flushed)
+        with self._mutex:
+            self._flushed = flushed
+            self.head = merge_flushed(self.head, flushed)
+
+    def resume_journal(self, frames: Sequence[Frame]) -> None:
+        """Flush what another process has left, after a copy of it was made in a new segment."""
+        self._flushed, tail = self._journal.copy_frames(self._flushed, frames)
+        records = tail.records
+        for flush in tail.flushes:
+            before = [each for each in records if each.record.n <= flush.record]
+            if flush.record > self._flushed.record:
+                reached = advance_by_journal(self._flushed, replace(tail, records=(*before,)))
+                self._finish_flush(reached, flush)
+            records = records[len(before) :]
+        newest = advance_by_journal(self._flushed, replace(tail, records=records))
+        self.head = replace(newest, journal=self._journal.place)
+        _, through, plans = plan_files.load_plan_files(self._root)
+        last = plans[-1].n if plans else through
+        found = [plan_files.decode_plan(data, self._root / FOLDER) for data in tail.plans]
+        through, stored = plan_files.load_record_files(self._root)
+        newest_stored = stored[-1].n if stored else through
+        self._unflushed = Unflushed(
+            tuple(plan for plan in found if plan.n > last),
+            tuple(each.record for each in records if each.record.n > newest_stored),
+        )
+        self.end()
+
+    def abandon_journal(self) -> None:
+        """Leave everything to the next start."""
+        self._journal.abandon_segment()
+
+
+def write_numbered(root: Path, head: Head, taken: Unflushed, guard: disk.Guard) -> None:
+    """Plans and records into their folders; a plan without its record is a file of its own."""
+    done = [plan for plan in taken.plans if plan.n <= head.plan]
+    plan_files.write_plans(root, done, guard)
+    for plan in taken.plans[len(done) :]:
+        plan_files.write_plan(root, plan, guard)
+    plan_files.write_records(root, taken.records, guard)
+
+
+def merge_flushed(newest: Head, flushed: Head) -> Head:
+    """The newest head, once everything up to another one is in tables."""
+    views = dict(newest.views)
+    for name, view in flushed.views.items():
+        left = tuple(each for each in views[name].unflushed if each.record > flushed.record)
+        views[name] = replace(views[name], location=view.location, files=view.files, unflushed=left)
+    return replace(newest, views=views)
