@@ -103,6 +103,7 @@ class ClockProject:
                     self.clock.moment += step
                 keeper.see_commits()
             waiting = _maintain_all(keeper)
+            keeper.tell_progress()
         assert not waiting, waiting
         self.check_troubles()
 
