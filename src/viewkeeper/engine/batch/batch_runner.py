@@ -400,13 +400,12 @@ class BatchRunner:
         return generate_on_spark(self._spark.get_session(), node, rows, minutes)
 
     def _own_relations(self, members: Sequence[BatchView], since: int) -> OwnRelations:
-        views = self._store.head.views
+        root, views = self._store.root, self._store.head.views
         stored = {name: views[name] for member in members for name in member.view.parents}
         stored |= {name: t.head for member in members for name, t in member.tables.items()}
         nodes = own_nodes({each.name: each.view for each in members})
         paging = Paging(self._settings.batch.page_rows, str(self._spool / "batch"))
-        root, found = self._store.root, self._indexes.find_stored
-        return OwnRelations(root, since, stored, nodes, found, paging)
+        return OwnRelations(root, since, stored, nodes, self._indexes.find_stored, paging)
 
     def _run_parts(
         self, outcome: BatchOutcome, batch: Batch, members: Sequence[BatchMember]
