@@ -161,6 +161,16 @@ def test_other_settings_need_a_start_from_nothing(
     assert len(starts) == 1
 
 
+def test_views_that_were_bound_again_need_a_start_from_nothing(
+    project: Project, shop: Shop, starts: list[str]
+) -> None:
+    """As `verify` binds them: what the session chose for them is not in the catalogue any more."""
+    project.catalogue.adopt_versions(project.newest_head())
+    insert_order(shop, 100)
+    assert refreshed(project, shop).transactions == 1
+    assert len(starts) == 1
+
+
 def test_another_thread_needs_a_start_from_nothing(
     project: Project, shop: Shop, starts: list[str]
 ) -> None:

@@ -11,7 +11,8 @@ project keeps it, on these conditions:
 3. It is kept only when the refresh had nothing to say: no trouble, no schema change, no load, no
    view that waits or has stopped, no source that is away. Whatever is out of the ordinary is found
    again by a start from nothing, as if nothing had been kept.
-4. It serves the settings and views that it was made from, and the thread that made it.
+4. It serves the settings and the very definitions that it was made from, and the thread that made
+   it.
 
 Sources look after themselves: one whose file was replaced, or whose connection has gone, finds that
 out as it does while the loop runs.
@@ -71,6 +72,7 @@ class KeptSession:
         self._workspace = workspace
         self._relay = relay
         self._thread = threading.get_ident()
+        self._left = workspace.catalogue.copy_definitions()
         self.maintainer = maintainer
 
     def rest(self) -> KeptSession | None:
@@ -84,6 +86,7 @@ class KeptSession:
         if not (is_kept and self._relay.is_ordinary):
             return None
         self.maintainer.release_sources()
+        self._left = self._workspace.catalogue.copy_definitions()
         self._workspace.store.pause_work()
         return self
 
@@ -95,6 +98,9 @@ class KeptSession:
         if (settings, catalogue) != (work.settings, work.catalogue):
             return None
         if threading.get_ident() != self._thread:
+            return None
+        # Others who read the project, like a verification, bind its views again.
+        if not self._left.is_same(catalogue.copy_definitions()):
             return None
         if work.store.resume_work("viewkeeper refresh") is None:
             return None

@@ -155,9 +155,7 @@ class BatchRunner:
         self._beside = beside
         self._written = read_activity(workspace.store.root)
         self._activity = dict(self._written)
-        self._ages: dict[str, deque[float]] = {
-            name: deque(maxlen=AGES_MAX) for name in self._activity
-        }
+        self._ages: dict[str, deque[float]] = {}
         """Per view, how old the oldest change of each of its last batches was when it was there."""
 
     def run_batch(
@@ -197,7 +195,9 @@ class BatchRunner:
     def write_activity(self) -> None:
         """Let `status` know what the last batches were, if there were any."""
         here = {
-            name: replace(each, freshness=percentiles_of(self._ages[name]) or each.freshness)
+            name: replace(
+                each, freshness=percentiles_of(self._ages.get(name, ())) or each.freshness
+            )
             for name, each in self._activity.items()
             if name in self._store.head.views
         }

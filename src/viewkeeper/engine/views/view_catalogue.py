@@ -12,6 +12,7 @@ the sources behind them; views that read each other in a circle are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,27 @@ FOLDER = "views"
 
 Compiler = Callable[[str, str, Sequence[DefinitionTable]], Graph]
 """Has Spark say what the text of a view, given by its name, over these tables means."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionsCopy:
+    """The definitions of a catalogue at one moment: bound, stored, and on their way."""
+
+    bindings: Mapping[str, Binding]
+    stored: Mapping[str, ViewDefinition]
+    coming: Mapping[str, ViewDefinition]
+
+    def is_same(self, other: DefinitionsCopy) -> bool:
+        """Whether both have the very same definitions, not only equal ones."""
+        pairs = zip(
+            (self.bindings, self.stored, self.coming),
+            (other.bindings, other.stored, other.coming),
+            strict=True,
+        )
+        return all(
+            one.keys() == two.keys() and all(one[name] is two[name] for name in one)
+            for one, two in pairs
+        )
 
 
 class ViewCatalogue:
@@ -64,6 +86,10 @@ class ViewCatalogue:
     def note_loaded(self, name: str, schema: pa.Schema) -> None:
         """A view is stored with these columns."""
         self._loaded[name] = schema
+
+    def copy_definitions(self) -> DefinitionsCopy:
+        """What is known of all views now."""
+        return DefinitionsCopy(dict(self.bindings), dict(self.stored), dict(self.coming))
 
     def use_compiler(self, compiler: Compiler) -> None:
         """Let reports be compiled by this from now on."""
