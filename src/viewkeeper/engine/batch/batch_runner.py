@@ -139,6 +139,12 @@ def percentiles_of(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(round(ordered[ceil(share * len(ordered)) - 1], 3) for share in shares)
 
 
+def ages_of(entries: Sequence[LedgerEntry]) -> list[float]:
+    """How many seconds ago the oldest of these transactions was committed, if there are any."""
+    oldest = [min(entry.committed_at for entry in entries)] if entries else []
+    return [max(0.0, time.time() - at) for at in oldest]
+
+
 class BatchRunner:
     """Runs batches for a project."""
 
@@ -187,9 +193,7 @@ class BatchRunner:
             found = {table: self._indexes.largest_key(views[table]) for table in tables}
             known = {table: rows for table, rows in found.items() if rows is not None}
             ages = self._ages.setdefault(name, deque(maxlen=AGES_MAX))
-            if entries:
-                oldest = min(entry.committed_at for entry in entries)
-                ages.append(max(0.0, time.time() - oldest))
+            ages.extend(ages_of(entries))
             self._activity[name] = ViewActivity(outcome.asked_rows[name], known)
 
     def write_activity(self) -> None:
