@@ -22,6 +22,7 @@ from viewkeeper.sources.postgres.answers import questions
 from viewkeeper.sources.postgres.decoding import source_stream as postgres_look
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory
 from viewkeeper.sources.sqlite import log, snapshot
+from viewkeeper.sources.sqlite.resolved_tables import ResolvedTables
 
 Function = Callable[..., Any]
 Mode = Literal["with", "without", "clocked"]
@@ -67,7 +68,7 @@ def _goes_on(_: Function) -> Function:
 ENGINE = (Place("scan of what waits", ViewAdapter, "meet_schema_changes", _goes_on),)
 
 SQLITE = (
-    Place("shapes written down, at looks", log, "is_recorded", always(True)),
+    # Whether shapes are written down comes with the statement that reads the position.
     Place("schema changes in a report", log, "schema_changes_between", always(())),
     Place(
         "which table it is, in the log",
@@ -77,9 +78,9 @@ SQLITE = (
     ),
     Place(
         "which table it is, in a snapshot",
-        snapshot,
-        "find_handle",
-        remembered(lambda _, source, __, handle: (source, handle)),
+        ResolvedTables,
+        "find_table",
+        remembered(lambda tables, _, __, ___, handle: (tables, handle)),
     ),
     Place("values are those of then", snapshot, "refuse_broken", always(None)),
 )

@@ -51,7 +51,7 @@ _DRIVER: tuple[tuple[Any, str, str], ...] = (
     (Store, "write_plan", "plan"),
     (Store, "commit", "commit"),
     (batch_runner.BatchRunner, "queue_changes", "read changes"),
-    (staged_run, "write_rows", "write"),
+    (staged_run.StagedRun, "_write_rows", "write"),
     (ChangeArchive, "keep_changes", "history"),
 )
 _PART: tuple[tuple[Any, str, str], ...] = (

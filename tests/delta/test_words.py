@@ -237,7 +237,12 @@ def test_instants(spark: SparkSession) -> None:
     truncs = [
         call("date_trunc", INSTANT, lit(unit, TEXT), z) for unit in [*DATE_TRUNC_UNITS, "month"]
     ]
-    judge(spark, table, [*parts, *truncs])
+    moved = [
+        call("timestamp_add", kind, each, lit(amount, LONG))
+        for kind, each in ((INSTANT, z), (LOCAL, n))
+        for amount in (0, 1, -1, 86_400_000_000, -3_600_000_001, 30 * 86_400_000_000)
+    ]
+    judge(spark, table, [*parts, *truncs, *moved])
 
 
 def square(**columns: tuple[pa.DataType, list[Any]]) -> pa.Table:

@@ -168,6 +168,7 @@ class ReportProject:
                 if look:
                     keeper.see_commits()
             self._note_stopped(_maintain_all(keeper))
+            keeper.tell_progress()
 
     def _drop_view(self, name: str, reason: str) -> None:
         (self.folder / "views" / f"{name}.sql").unlink()
