@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from viewkeeper.engine.batch import held_changes
 from viewkeeper.engine.batch.change_archive import (
     ChangeArchive,
     archive_files,
@@ -85,6 +89,66 @@ def test_an_index_without_counts_is_read(tmp_path: Path) -> None:
     (folder / "index.json").write_text(json.dumps(index))
     ChangeArchive(folder).keep_changes(BatchChanges({ORDERS: changes(2)}), 1, 2)
     assert len(archive_files(folder, ORDERS, 0)) == 2
+
+
+def test_held_changes_are_one_file_per_flush_and_what_was_kept_one_by_one(tmp_path: Path) -> None:
+    """Spans that follow each other, come again, overlap or leave a gap; other columns."""
+    rng = random.Random(7)
+    for _ in range(60):
+        spans = [random_span(rng) for _ in range(rng.randint(1, 8))]
+        one, held = ChangeArchive(tmp_path / "one"), ChangeArchive(tmp_path / "held")
+        for found, after, until in spans:
+            one.keep_changes(BatchChanges({ORDERS: found}), after, until)
+            held.hold_changes(BatchChanges({ORDERS: found}), after, until)
+            if not rng.randrange(3):
+                held.write_held()
+        held.write_held()
+        assert kept_rows(tmp_path / "held") == kept_rows(tmp_path / "one")
+        for each in (one, held):
+            each.clear_archive()
+
+
+def test_what_the_journal_has_of_held_changes_restores_them(tmp_path: Path) -> None:
+    archive = ChangeArchive(tmp_path / "killed")
+    frames = [
+        frame
+        for after in range(3)
+        for frame in archive.hold_changes(
+            BatchChanges({ORDERS: changes(after + 1)}), after, after + 1
+        )
+    ]
+    assert not kept_rows(tmp_path / "killed")[1], "nothing is written before the flush"
+    restored = ChangeArchive(tmp_path / "killed")
+    restored.restore_held(frames)
+    restored.restore_held(frames)
+    assert kept_rows(tmp_path / "killed") == ((0, 3), [1, 2, 3])
+
+
+def test_many_changes_are_kept_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_changes, "HELD_BYTES", 8)
+    archive = ChangeArchive(tmp_path / "history")
+    assert archive.hold_changes(BatchChanges({ORDERS: changes(3)}), 0, 3) == []
+    assert kept_rows(tmp_path / "history") == ((0, 3), [1, 2, 3])
+
+
+def random_span(rng: random.Random) -> tuple[RelationChanges, int, int]:
+    after = rng.choice([0, 0, 1, 2, 3, 4, 5])
+    until = after + rng.randint(1, 4)
+    found = changes(until)
+    if not rng.randrange(6):
+        found = replace(found, table=found.table.append_column("note", pa.array(["x"] * until)))
+    return found, after, until
+
+
+def kept_rows(folder: Path) -> tuple[tuple[int, int] | None, list[int]]:
+    """The span that the index says, and the ts of all rows in it."""
+    kept = read_index(folder).get(ORDERS)
+    rows = [
+        ts
+        for file in archive_files(folder, ORDERS, -1)
+        for ts in pq.read_table(file)[TS].to_pylist()
+    ]
+    return (kept.since, kept.through) if kept else None, sorted(rows)
 
 
 def changes(until: int) -> RelationChanges:

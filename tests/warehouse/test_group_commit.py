@@ -155,6 +155,48 @@ def test_a_commit_waits_for_a_flush_when_there_is_too_much(
     world.check()
 
 
+def test_a_commit_whose_flush_fails_is_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise WarehouseError("the disk is full")
+
+    monkeypatch.setattr(group_commit, "UNFLUSHED_ROWS", 2)
+    world.store.group.write_before_flush(refuse)
+    world.append(CHANGE)
+    world.check()
+    with pytest.raises(WarehouseError, match="an earlier commit was interrupted") as refused:
+        world.append({(8, "x"): 1})
+    assert "the disk is full" in (refused.value.detail or "")
+    world.store.abandon_store()
+    with Store.open(world.store.root, "test", time.time) as store:
+        assert store.head.record == 2
+        World(store, history=world.history).check()
+
+
+def test_what_a_commit_takes_along_is_there_until_it_is_written(tmp_path: Path) -> None:
+    written: list[int] = []
+    with opened(tmp_path) as world:
+        world.store.group.begin(nullcontext)
+        world.store.group.write_before_flush(lambda: written.append(world.store.head.record))
+        world.store.commit([Stop(VIEW, "one")], kept=[b"first"])
+        world.store.group.flush_tables()
+        assert written == [2]
+        world.store.commit([Stop(VIEW, "two")], kept=[b"second", b""])
+        world.store.commit([Resume(VIEW)])
+        world.store.commit([Stop(VIEW, "three")], kept=[b"third"])
+        world.store.abandon_store()
+    for _ in range(2):
+        # Nobody takes it at first.
+        with Store.open(tmp_path, "test", time.time) as store:
+            assert store.head.record == 5
+    with Store.open(tmp_path, "test", time.time) as store:
+        with store.group.left_changes() as left:
+            assert left == [b"second", b"", b"third"]
+        with store.group.left_changes() as left:
+            assert left == []
+
+
 def test_a_new_segment_begins_when_one_is_long(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

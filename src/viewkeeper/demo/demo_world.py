@@ -24,7 +24,6 @@ from viewkeeper.demo.writers.paced_writer import WriterRole
 VIEW = "order_lines"
 
 SETTINGS = """\
-freshness: 1s
 batch:
   # Low, so that the demo shows both: what trickles in runs inline, bursts run on Spark.
   inline_rows: 1000

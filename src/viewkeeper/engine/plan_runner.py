@@ -37,6 +37,7 @@ from viewkeeper.errors import (
     SourceError,
     ViewkeeperError,
 )
+from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.store import Store
@@ -92,7 +93,10 @@ class PlanRunner:
         self._batches = BatchRunner(workspace, lookout.tables.loaded_before)
         self._crossing = BarrierCrossing(workspace, self._batches)
         self._history = ChangeArchive(self._store.root / "history", self._store.confirm_lock)
+        with self._store.group.left_changes() as left:
+            self._history.restore_held(left)
         self._history.forget_after(self._store.ledger.next_ts - 1)
+        self._store.group.write_before_flush(self._history.write_held)
         self._machines = AlgorithmRunner(workspace, self._batches, lookout, self._history)
         self._missing = MissingValues(workspace, self._attempt_span)
         self._stopping: Callable[[], bool] = lambda: False
@@ -276,8 +280,7 @@ class PlanRunner:
         ends = {s: p for name in names for s, p in self._store.positions_until(name, until).items()}
         number = self._store.head.record + 1
         outcome = self._batches.run_batch(number, members, entries, ends, span)
-        if self._workspace.settings.history:
-            self._history.keep_changes(outcome.kept, after, until)
+        kept = self._keep_history(outcome.kept, after, until)
         changes = [
             change
             for member in members
@@ -287,11 +290,20 @@ class PlanRunner:
                 member, until, self._store.positions_until(member.name, until), not span.merged
             )
         ]
-        self._store.commit(changes, plan.n)
+        self._store.commit(changes, plan.n, kept)
         self._batches.note_committed(outcome, after, until, entries)
         self._batches.clean_spool()
         self._report_outcome(plan, entries, outcome, started)
         return outcome
+
+    def _keep_history(self, changes: BatchChanges, after: int, until: int) -> list[bytes]:
+        """Remember changes for `verify`; what the journal shall have of them beside the commit."""
+        if not self._workspace.settings.history:
+            return []
+        if self._store.group.is_on:
+            return self._history.hold_changes(changes, after, until)
+        self._history.keep_changes(changes, after, until)
+        return []
 
     def _cross_barrier(self, plan: BatchPlan, name: str) -> None:
         """Take a view over a barrier: everything up to it becomes one state."""

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,11 +56,10 @@ def grouping_commits(store: Store, settings: Settings) -> Iterator[None]:
 
 def _flush_often(store: Store, stop: threading.Event) -> None:
     while not stop.wait(FLUSH_SECONDS):
-        try:
+        # Where what failed is in doubt, the store commits nothing more, and says so to whoever
+        # maintains; otherwise the next flush tries again.
+        with suppress(ViewkeeperError):
             store.group.flush_tables()
-        except ViewkeeperError:
-            # The store commits nothing more, and says so to whoever maintains.
-            return
 
 
 class Upkeep:
@@ -139,7 +138,8 @@ def fold_old(
             with stopping_damaged(store, name):
                 compact_view(store, spark.get_session(), name, target)
     history = ChangeArchive(store.root / "history", store.confirm_lock)
-    history.forget_before(ts_before(store.ledger, now - settings.history))
+    with store.group.at_rest():
+        history.forget_before(ts_before(store.ledger, now - settings.history))
     clean_warehouse(store)
     remove_unused_indexes(store)
 

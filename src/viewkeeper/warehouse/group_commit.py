@@ -27,12 +27,13 @@ the flush has one of its own, taken first, and commits are short.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from viewkeeper.errors import WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.storage.journal_file import Frame
 from viewkeeper.warehouse.journal_writer import JournalWriter
@@ -42,12 +43,16 @@ from viewkeeper.warehouse.metadata.head import Head, ViewHead, advance_by_journa
 from viewkeeper.warehouse.metadata.journal_tail import (
     FLUSH,
     FOLDER,
+    KEPT,
+    KEPT_NAME,
     PLAN,
     TableFlush,
     encode_commit,
     encode_flush,
+    encode_kept,
     is_rows_name,
     new_rows_name,
+    read_kept,
     rows_names_of,
 )
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, encode_plan
@@ -117,6 +122,7 @@ class GroupCommit:
         self._flushed = head
         self._next = NextCommit()
         self._unflushed = Unflushed()
+        self._write_first: Callable[[], None] = lambda: None
 
     def begin(self, make_lock: MakeLock, *, plans_first: bool = False) -> None:
         """Take small commits from now on.
@@ -200,11 +206,15 @@ class GroupCommit:
 
     # -- commits -------------------------------------------------------------------------------
 
-    def commit_record(self, record: Record) -> None:
-        """Commit a record that is small enough, and whose rows are kept."""
+    def commit_record(self, record: Record, kept: Sequence[bytes] = ()) -> None:
+        """Commit a record that is small enough, and whose rows are kept.
+
+        `kept` goes along: what is written by another hand before the next flush.
+        """
         with self._mutex:
             rows = {name: self._next.rows[name] for name in rows_names_of(record)}
-            self._append_frames(encode_commit(record, rows))
+            taken = [(KEPT, data) for data in kept]
+            self._append_frames([*taken, *encode_commit(record, rows)])
             head = advance_head(self.head, record, {}, rows)
             self.head = replace(head, journal=self._journal.place)
             known = self._unflushed
@@ -212,7 +222,9 @@ class GroupCommit:
             for name in rows:
                 del self._next.rows[name]
         if self._has_too_much():
-            self.flush_tables()
+            # What is committed stays so; who commits next is told why that flush has failed.
+            with suppress(WarehouseError):
+                self.flush_tables()
 
     def _append_frames(self, frames: Sequence[tuple[int, bytes]]) -> None:
         """Make frames durable; a plan that waits is written before them."""
@@ -241,6 +253,8 @@ class GroupCommit:
         """Bring everything that is committed so far into the tables."""
         with self._flushing:
             self.confirm_usable()
+            with self._journal.doubting():
+                self._write_first()
             if not self._journal.is_long:
                 self._flush_unflushed()
                 return
@@ -268,6 +282,16 @@ class GroupCommit:
         """No flush changes the tables meanwhile."""
         with self._flushing:
             yield
+
+    def write_before_flush(self, write: Callable[[], None]) -> None:
+        """Call this first in every flush: it writes what commits have taken along."""
+        self._write_first = write
+
+    @contextmanager
+    def left_changes(self) -> Iterator[list[bytes]]:
+        """What commits of a process that died have taken along; forgotten when the block ends."""
+        yield read_kept(self._root)
+        disk.remove_file(self._root / FOLDER / KEPT_NAME)
 
     def _flush_unflushed(self) -> None:
         with self._mutex:
@@ -298,6 +322,9 @@ class GroupCommit:
     def resume_journal(self, frames: Sequence[Frame]) -> None:
         """Flush what another process has left, after a copy of it was made in a new segment."""
         self._flushed, tail = self._journal.copy_frames(self._flushed, frames)
+        if tail.kept:
+            found = encode_kept([*read_kept(self._root), *tail.kept])
+            disk.replace_file(self._root / FOLDER / KEPT_NAME, found, self._guard)
         records = tail.records
         for flush in tail.flushes:
             before = [each for each in records if each.record.n <= flush.record]

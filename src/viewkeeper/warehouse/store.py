@@ -254,8 +254,13 @@ class Store:
         self._last_plan = plan.n
         self._pending = plan
 
-    def commit(self, changes: Iterable[ViewChange], plan: int | None = None) -> Head:
-        """Commit the next record; `plan` is the number of the plan that it finishes."""
+    def commit(
+        self, changes: Iterable[ViewChange], plan: int | None = None, kept: Sequence[bytes] = ()
+    ) -> Head:
+        """Commit the next record; `plan` is the number of the plan that it finishes.
+
+        `kept` is what the journal takes along; who commits beside it has it written by the flush.
+        """
         self.confirm_usable()
         changes = tuple(changes)
         if not self.group.can_take(changes):
@@ -264,7 +269,7 @@ class Store:
         record = Record(self.head.record + 1, self.now(), changes, plan)
         check = RecordCheck(self.head, self._tables, self.ledger.next_ts, self.group.held_rows)
         check.check_guarded(record, self._pending, self.confirm_lock)
-        self.group.commit_record(record)
+        self.group.commit_record(record, kept)
         if plan is not None:
             self._pending = None
         return self.head

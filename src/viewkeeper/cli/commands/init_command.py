@@ -46,7 +46,7 @@ sources:
 
 # Everything below is optional; the values are the defaults.
 
-# freshness: 1s             # how old a committed change may get before a view shows it
+# freshness: 0s             # how old a committed change may get; 5s, say, makes fewer commits
 # history: 1h               # for how long changes are kept for `verify --every-state`; 0: not
 # retention: 7d             # for how long past states can be read with `query --as-of`
 # algorithm: batch_sweep    # what maintains the views; docs/algorithms.md has all of them

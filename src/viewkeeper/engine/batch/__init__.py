@@ -3,5 +3,6 @@
 `batch_runner` reads the changes once for all views, splits them into parts, and has each part swept
 by `part_sweep`, inline or as a task (`part_runner`), with snapshots of the other sources
 (`snapshot_openers`) in the types of the view. Where rows went that nobody listed, `BarrierCrossing`
-takes a view over that `barrier`. `change_archive` keeps changes for `verify`.
+takes a view over that `barrier`. `change_archive` keeps changes for `verify`,
+`held_changes` until the next flush.
 """

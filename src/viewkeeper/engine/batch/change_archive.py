@@ -5,17 +5,30 @@ index says, per relation, from which ts to which ts everything is there, with wh
 is idempotent by ts: a batch that is replayed after a crash finds its rows already kept. Files are
 synced before the index counts them, so what it says holds after a power cut too. A plan whose
 record was never written may be gone with its ts, so a start forgets what lies beyond the ledger.
+
+Where small commits go into the journal, the changes of each go along with it (`held_changes`), and
+the flush writes them here: so they come about a second later than the commit.
 """
 
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from viewkeeper.engine.batch.held_changes import (
+    HELD_BYTES,
+    ChangeSpan,
+    HeldChanges,
+    can_be_held,
+    decode_span,
+    encode_span,
+    spans_of,
+)
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import has_own_bytes, write_parquet
@@ -54,6 +67,9 @@ class ChangeArchive:
 
     The index on disk is the only one. It shrinks before files are removed and grows after they are
     written, so a process that dies in between leaves files that the index does not count.
+
+    Changes are kept and held by the thread that maintains views, and what is held is written by
+    that of the flush.
     """
 
     def __init__(self, folder: Path, guard: disk.Guard = disk.no_guard) -> None:
@@ -61,30 +77,63 @@ class ChangeArchive:
         self._guard = guard
         self._tidy: dict[Relation, ArchivedSpan] = {}
         """Relations whose files are those that the index counts, as of these spans."""
+        self._held = HeldChanges()
+        self._mutex = threading.RLock()
 
     def keep_changes(self, changes: BatchChanges, after: int, until: int) -> None:
         """Keep the changes with `after` < ts <= `until`, unless they already are."""
+        with self._mutex:
+            self.write_held()
+            self._keep_spans(spans_of(changes, after, until))
+
+    def hold_changes(self, changes: BatchChanges, after: int, until: int) -> list[bytes]:
+        """Keep changes with the next flush; what the journal shall have of them until then.
+
+        Nothing where they are many: then they are kept at once.
+        """
+        spans = spans_of(changes, after, until)
+        if not can_be_held(spans):
+            self.keep_changes(changes, after, until)
+            return []
+        with self._mutex:
+            if self._held.size > HELD_BYTES or not self._held.add_spans(spans):
+                self.write_held()
+                self._held.add_spans(spans)
+        return [encode_span(span) for span in spans]
+
+    def write_held(self) -> None:
+        """Write what is held."""
+        with self._mutex:
+            if spans := self._held.take_spans():
+                self._keep_spans(spans)
+
+    def restore_held(self, found: Iterable[bytes]) -> None:
+        """Keep what a process that died had in the journal."""
+        for data in found:
+            self._keep_spans([decode_span(data)])
+
+    def _keep_spans(self, spans: Sequence[ChangeSpan]) -> None:
         tidy, self._tidy = self._tidy, {}
         with disk.translate_os_errors("write", self._folder / _INDEX):
             self._guard()
             found = read_index(self._folder)
-            index = {
-                relation: kept
-                for relation, kept in found.items()
-                if relation not in changes.relations
-                or until <= kept.through
-                or _can_continue(kept, changes.relations[relation], after)
-            }
+            index = dict(found)
+            for span in spans:
+                kept = found.get(span.relation)
+                if kept is not None and not (
+                    span.until <= kept.through or _can_continue(kept, span.changes, span.after)
+                ):
+                    del index[span.relation]
             if index != found:
                 self._write_index(index)
             before = dict(index)
-            for relation, rows in changes.relations.items():
-                kept = index.get(relation)
-                is_tidy = kept is not None and tidy.get(relation) == kept
-                index[relation] = self._keep_relation(relation, rows, kept, after, until, is_tidy)
+            for span in spans:
+                kept = index.get(span.relation)
+                is_tidy = kept is not None and tidy.get(span.relation) == kept
+                index[span.relation] = self._keep_relation(span, kept, is_tidy)
             if index != before:
                 self._write_index(index)
-            self._tidy = {relation: index[relation] for relation in changes.relations}
+            self._tidy = {span.relation: index[span.relation] for span in spans}
 
     def forget_before(self, horizon: int) -> None:
         """Drop what lies at or before a ts."""
@@ -129,24 +178,18 @@ class ChangeArchive:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _keep_relation(
-        self,
-        relation: Relation,
-        changes: RelationChanges,
-        kept: ArchivedSpan | None,
-        after: int,
-        until: int,
-        is_tidy: bool,
+        self, span: ChangeSpan, kept: ArchivedSpan | None, is_tidy: bool
     ) -> ArchivedSpan:
-        if kept is not None and until <= kept.through:
+        if kept is not None and span.until <= kept.through:
             return kept
-        kept = kept or ArchivedSpan(after, after, _value_columns(changes), 0)
+        changes = span.changes
+        kept = kept or ArchivedSpan(span.after, span.after, _value_columns(changes), 0)
         if not is_tidy:
-            self._remove_uncounted(relation, kept)
+            self._remove_uncounted(span.relation, kept)
         if changes.rows:
-            self._write_file(relation, changes, kept.through, until)
-        return ArchivedSpan(
-            kept.since, until, kept.columns, kept.files_left(-1 if changes.rows else 0)
-        )
+            self._write_file(span.relation, changes, kept.through, span.until)
+        left = kept.files_left(-1 if changes.rows else 0)
+        return ArchivedSpan(kept.since, span.until, kept.columns, left)
 
     def _remove_uncounted(self, relation: Relation, kept: ArchivedSpan) -> None:
         """Remove files of a window that has ended, or of a process that died before it said so."""

@@ -51,7 +51,7 @@ from viewkeeper.updates.queue import change_schema
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
 from viewkeeper.view.render import quote_name
-from viewkeeper.warehouse.metadata.head import ViewHead, read_head
+from viewkeeper.warehouse.metadata.head import ViewHead, read_flushed_head, read_head
 from viewkeeper.warehouse.rows.view_state import files_until
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ ROUNDED = 10_000
 """So many rows that differ are looked at for doubles that differ in their last digits only."""
 SAMPLES = 20
 """At so many ts between the first and the last the states of a report are compared."""
+HISTORY_SECONDS = 10.0
+"""For so long the changes behind the newest state are waited for, which a flush brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,7 @@ def oldest_verifiable_ts(subject: _Subject, since: int | None) -> int:
     """The oldest ts from which on every state can be checked; HorizonError if asked for more."""
     head = subject.head
     columns = {r: [f.name for f in fields] for r, fields in subject.base_fields.items()}
-    kept = oldest_kept_ts(subject.history, columns, head.ts)
+    kept = _wait_for_history(subject, columns)
     # Before `exact_ts` several transactions share a state, which is not that of each of them.
     oldest = head.ts if kept is None else min(head.ts, max(kept, head.horizon, head.exact_ts))
     if since is not None and since < oldest:
@@ -310,6 +312,20 @@ def oldest_verifiable_ts(subject: _Subject, since: int | None) -> int:
             hint="a longer `history:` in viewkeeper.yml keeps more from now on",
         )
     return oldest if since is None else min(since, head.ts)
+
+
+def _wait_for_history(subject: _Subject, columns: Mapping[Relation, Sequence[str]]) -> int | None:
+    """The oldest ts from which on all changes are kept; None if they are not.
+
+    While `run` lives, the changes of small commits are kept with the next flush.
+    """
+    end = time.monotonic() + HISTORY_SECONDS
+    while True:
+        kept = oldest_kept_ts(subject.history, columns, subject.head.ts)
+        is_live = read_flushed_head(subject.root).journal is not None
+        if kept is not None or not is_live or time.monotonic() > end:
+            return kept
+        time.sleep(0.05)
 
 
 def _newest_differences(subject: _Subject) -> DataFrame:

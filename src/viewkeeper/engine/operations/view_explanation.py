@@ -300,7 +300,7 @@ def _recomputation_warnings(graph: Graph) -> list[str]:
         return []
     return [
         f"it is not maintained from changes ({graph.recomputed}): whenever what it reads has "
-        "changed, it is computed again by Spark, at most every `freshness` and never closer than "
+        "changed, it is computed again by Spark, at most every second and never closer than "
         "that takes, and the difference is one state"
     ]
 

@@ -135,8 +135,8 @@ class Settings:
     warehouse: Path
     sources: Mapping[str, SourceSettings]
     """Those of the file, and the clock."""
-    freshness: float = 1.0
-    """The age in seconds that a committed change should at most reach before a view shows it."""
+    freshness: float = 0.0
+    """The age in seconds that a committed change may reach before a view shows it; 0: none."""
     history: float = 3600.0
     """For how many seconds changes are kept, so that `verify --every-state` can look back."""
     retention: float = 7 * 86400.0

@@ -15,6 +15,8 @@ data files that the head names and the frames behind that place.
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,10 +35,14 @@ from viewkeeper.warehouse.metadata.record import (
 )
 
 FOLDER = "journal"
-PLAN, ROWS, RECORD, FLUSH = 1, 2, 3, 4
-"""The kinds of frames."""
+PLAN, ROWS, RECORD, FLUSH, KEPT = 1, 2, 3, 4, 5
+"""The kinds of frames; what is kept is written elsewhere by others, and only they can read it."""
+
+KEPT_NAME = "kept"
+"""What a process that died has left of that; others take it from there."""
 
 _NAME_END = b"\n"
+_LENGTH = struct.Struct("<Q")
 _MEND = "restore the warehouse from a backup; without one, load all views again"
 
 
@@ -85,6 +91,7 @@ class JournalTail:
     plans: tuple[bytes, ...] = ()
     records: tuple[JournalRecord, ...] = ()
     flushes: tuple[TableFlush, ...] = ()
+    kept: tuple[bytes, ...] = ()
 
 
 def new_rows_name(record: int, number: int) -> str:
@@ -126,11 +133,35 @@ def encode_flush(flush: TableFlush) -> bytes:
     return seal_body("flush", {"record": flush.record, "at": flush.at, "files": files})
 
 
+def encode_kept(found: Iterable[bytes]) -> bytes:
+    """Pieces of bytes as one, with a checksum."""
+    data = b"".join(_LENGTH.pack(len(piece)) + piece for piece in found)
+    return _LENGTH.pack(zlib.crc32(data)) + data
+
+
+def read_kept(root: Path) -> list[bytes]:
+    """What a start has found in the journal and nobody has taken yet; nothing if it is damaged,
+    since no view depends on it."""
+    try:
+        data = (root / FOLDER / KEPT_NAME).read_bytes()
+    except FileNotFoundError:
+        return []
+    if data[: _LENGTH.size] != _LENGTH.pack(zlib.crc32(data[_LENGTH.size :])):
+        return []
+    found, at = [], _LENGTH.size
+    while at < len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        found.append(data[at + _LENGTH.size : at + _LENGTH.size + length])
+        at += _LENGTH.size + length
+    return found
+
+
 def decode_tail(frames: Iterable[Frame], path: Path) -> JournalTail:
     """What frames stand for; a CorruptError if they make no sense. `path` is what errors name."""
     plans: list[bytes] = []
     records: list[JournalRecord] = []
     flushes: list[TableFlush] = []
+    kept: list[bytes] = []
     rows: dict[str, pa.Table] = {}
     with translate_decode_errors(path, "journal", _MEND):
         for frame in frames:
@@ -148,10 +179,12 @@ def decode_tail(frames: Iterable[Frame], path: Path) -> JournalTail:
                     rows.clear()
                 case 4:
                     flushes.append(_decode_flush(frame.data, path))
+                case 5:
+                    kept.append(frame.data)
                 case _:
                     raise ValueError(f"a frame of kind {frame.kind}")
     _check_numbers(records, path)
-    return JournalTail(tuple(plans), tuple(records), tuple(flushes))
+    return JournalTail(tuple(plans), tuple(records), tuple(flushes), tuple(kept))
 
 
 def _check_numbers(records: Sequence[JournalRecord], path: Path) -> None:
