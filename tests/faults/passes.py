@@ -16,6 +16,9 @@ from tests.faults.shop import ROOT
 LIMIT_SECONDS = 600.0
 """A pass that takes longer hangs; for how long it is stopped does not count."""
 
+JOURNAL, TABLES = "journal", "tables"
+"""How passes commit: small commits in the journal, or every one with its tables."""
+
 PATIENCE_SECONDS = 86_400.0
 """A pass waits for its sources so long: a campaign stops it many times in one look."""
 
@@ -85,9 +88,9 @@ def _ended(answer: dict[str, Any]) -> Ended:
 
 
 @contextmanager
-def pass_server() -> Iterator[Passes]:
+def pass_server(way: str) -> Iterator[Passes]:
     """A server for as long as the block lasts."""
-    command = [sys.executable, "-m", "tests.faults.single_pass"]
+    command = [sys.executable, "-m", "tests.faults.single_pass", way]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:

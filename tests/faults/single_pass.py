@@ -1,11 +1,12 @@
 """One pass of maintenance after another, each in a process of its own that starts at once.
 
-    python -m tests.faults.single_pass
+    python -m tests.faults.single_pass journal
 
 A server: it imports everything once, and every pass is a fork of it, so that thousands of passes
 are affordable. Requests and answers are lines of JSON (`tests.faults.passes` is the other end). A
-pass does what `run` does until there is nothing more to do, upkeep included; `strace` may be
-attached to it first and let system calls fail, or kill at them. Settling lets the judge look at
+pass does what `run` does until there is nothing more to do, upkeep included, with small commits in
+the journal (`journal`) or each commit with its tables at once (`tables`); `strace` may be attached
+to it first and let system calls fail, or kill at them. Settling lets the judge look at
 what a fault has left, then makes a pass in peace, then lets the judge look at everything.
 
 A pass waits for its sources however long it is stopped: one that took them for away would commit
@@ -35,6 +36,7 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +47,7 @@ import pyarrow.parquet
 
 from tests.faults.judge import Judge
 from tests.faults.medium import copy_medium, mounted
-from tests.faults.passes import LIMIT_SECONDS, PATIENCE_SECONDS
+from tests.faults.passes import JOURNAL, LIMIT_SECONDS, PATIENCE_SECONDS, TABLES
 from tests.faults.project_clock import follow_file
 from tests.faults.writer import write_some
 from viewkeeper.engine import upkeep
@@ -61,6 +63,9 @@ from viewkeeper.warehouse.retention import clean_warehouse
 
 IMPORTED = (deltalake, pyarrow.parquet, SqliteSource)
 """What is imported late elsewhere; a pass shall not spend its time on that."""
+
+WAY = sys.argv[1] if len(sys.argv) > 1 else JOURNAL
+"""How a pass commits."""
 
 ROUNDS = 1
 """How often a pass looks."""
@@ -109,12 +114,19 @@ def make_pass(project: Path) -> str:
     told = Troubles()
     with open_project(project) as opened, opened.open_maintainer("run", told) as keeper:
         keeper.start_run()
+        store = keeper.workspace.store
+        if WAY == JOURNAL:
+            # Without the thread of `run`: a flush comes at the same call every time.
+            store.group.begin(nullcontext)
         chores = upkeep.Upkeep(keeper.workspace)
         for _ in range(ROUNDS):
             keeper.see_commits(PATIENCE_SECONDS)
             keeper.maintain_views()
+            keeper.acknowledge_commits(now=True)
+            store.group.flush_tables()
             chores.run_due_steps()
         keeper.acknowledge_commits(now=True)
+        store.group.end()
     return "\n".join(told.lines)
 
 
@@ -132,7 +144,8 @@ def settle(project: Path) -> str:
 
 def hurry() -> None:
     """Every pass merges and folds, and deletes what it has replaced."""
-    part_sweep.RETURN_BYTES = 200
+    if WAY == TABLES:
+        part_sweep.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 3
     upkeep.ROUTINE_SECONDS = -1.0
     setattr(upkeep, "clean_warehouse", partial(clean_warehouse, retention_s=-1.0, fold_at_least=2))  # noqa: B010

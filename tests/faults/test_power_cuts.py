@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.medium import NotAllowedError, make_medium, mounted
-from tests.faults.passes import Passes, pass_server
+from tests.faults.passes import JOURNAL, TABLES, Passes, pass_server
 from tests.faults.shop import copy_project
 from tests.faults.system_calls import KINDS
 from tests.faults.tally import Faults
@@ -33,9 +33,9 @@ OPTIONS = ((), ("data=writeback",), ("commit=300",), ("data=journal",))
 PASSES = int(os.environ.get("VIEWKEEPER_FAULT_PASSES", "3"))
 
 
-@pytest.fixture(scope="module")
-def passes() -> Iterator[Passes]:
-    with pass_server() as server:
+@pytest.fixture(scope="module", params=[JOURNAL, TABLES])
+def passes(request: pytest.FixtureRequest) -> Iterator[Passes]:
+    with pass_server(request.param) as server:
         yield server
 
 

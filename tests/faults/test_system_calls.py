@@ -1,11 +1,12 @@
 """A pass of maintenance, killed and refused at every system call that changes something.
 
-A project is prepared so that one pass recovers, plans, sweeps, keeps history, commits, merges,
-folds, deletes, acknowledges and trims. For each of its changing calls that pass is made once on a
-copy, under strace, which kills at the call or lets it fail; then the judge looks at what is left,
-a pass in peace goes on from it, and the judge looks again: lost 0, doubled 0. A refusal ends the
-pass with an error of ours and a way out, or concerns something that is merely tried again. A call
-of a thread that comes in another order this time is not met, and does not count.
+A project is prepared so that one pass recovers, plans, sweeps, keeps history, commits to the
+journal or to tables, flushes, merges, folds, deletes, acknowledges and trims. For each of its
+changing calls that pass is made once on a copy, under strace, which kills at the call or lets it
+fail; then the judge looks at what is left, a pass in peace goes on from it, and the judge looks
+again: lost 0, doubled 0. A refusal ends the pass with an error of ours and a way out, or concerns
+something that is merely tried again. A call of a thread that comes in another order this time is
+not met, and does not count.
 
 Folders are made once and stay, so there is another project for them, whose first pass it is.
 """
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.passes import Ended, Outlived, Passes, pass_server
+from tests.faults.passes import JOURNAL, TABLES, Ended, Outlived, Passes, pass_server
 from tests.faults.shop import copy_project
 from tests.faults.system_calls import KINDS, Call, recorded_calls, recording
 from tests.faults.tally import Faults
@@ -72,15 +73,16 @@ class Bench:
 def bench(reporting: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """On a disk in memory where there is one: what is killed is the process, not the machine.
 
-    The parameter says how many passes came before.
+    The parameter says how passes commit, and how many came before.
     """
+    way, before = request.param
     memory = Path("/dev/shm")
     place = memory if memory.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="viewkeeper-", dir=place) as folder:
         prepared = copy_project(reporting, Path(folder) / "prepared", SETTINGS)
         rng = random.Random(1)
-        with pass_server() as passes:
-            for _ in range(request.param):
+        with pass_server(way) as passes:
+            for _ in range(before):
                 write_some(prepared, rng, ("shop", "crm"), 2)
                 assert passes.run(prepared).code == 0
             write_some(prepared, rng, ("shop", "crm"), 2)
@@ -90,8 +92,12 @@ def bench(reporting: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
 every_kind = pytest.mark.parametrize(
     ("kind", "bench"),
     [
-        *(pytest.param(kind, PREPARING_PASSES, id=kind) for kind in KINDS),
-        pytest.param("mkdir", 0, id="mkdir-first"),
+        *(
+            pytest.param(kind, (way, PREPARING_PASSES), id=f"{kind}-{way}")
+            for way in (JOURNAL, TABLES)
+            for kind in KINDS
+        ),
+        pytest.param("mkdir", (JOURNAL, 0), id="mkdir-first"),
     ],
     indirect=["bench"],
 )
