@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sqlglot import Token, TokenType, exp
 
@@ -73,8 +74,14 @@ class ParsedView:
 def parse_view(text: str, path: str | None = None, as_report: bool = False) -> ParsedView:
     """Read one view; raises DefinitionError, or UnsupportedError for what cannot be maintained.
 
-    A plain select-project-join is read `as_report` if it is not to be maintained as one.
+    A plain select-project-join is read `as_report` if it is not to be maintained as one. Whoever
+    opens a project reads the same text several times, so what it says is kept for a while.
     """
+    return _parse_text(text, path, as_report)
+
+
+@lru_cache(maxsize=256)
+def _parse_text(text: str, path: str | None, as_report: bool) -> ParsedView:
     sql = SqlText(text, path)
     read = tokenize_sql(sql)
     tokens = _one_statement(sql, read.tokens)
