@@ -62,6 +62,11 @@ class Process:
                 return line
         raise AssertionError(f"no {start!r} within {seconds:g} seconds:\n{self.output}")
 
+    def say(self, line: str) -> None:
+        """Write a line to its input."""
+        assert self._child.stdin is not None
+        print(line, file=self._child.stdin, flush=True)
+
     def stop(self, by: int | None = None) -> int:
         """Ask it to stop, by a signal or by the end of its input; its exit code."""
         if by is not None:
