@@ -126,6 +126,7 @@ RULES = (
         "move what touches Spark into one of the places that may",
         only=(
             "warehouse.rows.spark_frames warehouse.compact warehouse.publish check engine cli demo"
+            " testing.standalone_cluster"
         ),
     ),
     Rule("Delta Lake", "deltalake", "ask the warehouse package for it", only=LAKE),
