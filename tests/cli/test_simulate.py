@@ -186,3 +186,29 @@ def is_alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("", 0, "up to "),
+        ("rate=5000,views=3,latency=2ms", 0, "5,000"),
+        ("rate=9000000", 1, "is not kept up with"),
+        ("p95=1ms", 0, "no rate shows"),
+        ("rat=5", 2, 'did you mean "rate"?'),
+        ("rate=-1", 2, "out of range"),
+        ("rate=nan", 2, "out of range"),
+        ("views=1.5", 2, "a whole number"),
+        ("latency=soon", 2, "must be a duration"),
+    ],
+)
+def test_the_command_says_which_rates_fit(words: str, code: int, said: str) -> None:
+    ended = call("simulate", "--capacity", words)
+    assert ended.exit_code == code, ended.output
+    assert said in ended.output
+
+
+def test_capacity_goes_alone() -> None:
+    ended = call("simulate", "--capacity", "rate=1", "--table")
+    assert ended.exit_code == 2
+    assert "goes alone" in ended.output

@@ -202,7 +202,7 @@ def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
             )
     where = str(file)
     times = {
-        key: _read_duration(raw[key], f'{where}: "{key}"')
+        key: read_duration(raw[key], f'{where}: "{key}"')
         for key in ("freshness", "history", "retention")
         if key in raw
     }
@@ -215,9 +215,7 @@ def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
         sources=_read_sources(
             file, _read_mapping(raw["sources"], f'{where}: "sources"'), warehouse
         ),
-        publish=None
-        if publish in (None, False)
-        else _read_duration(publish, f'{where}: "publish"'),
+        publish=None if publish in (None, False) else read_duration(publish, f'{where}: "publish"'),
         batch=_read_batch(_read_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
         spark=_read_spark(_read_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
         algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
@@ -337,7 +335,7 @@ def _check_type(value: Any, kind: type[Any], where: str) -> Any:
     return value
 
 
-def _read_duration(value: object, where: str) -> float:
+def read_duration(value: object, where: str) -> float:
     return _read_measure(value, _SECONDS, where, "a duration like 500ms, 1s, 5m, 2h or 7d")
 
 

@@ -33,16 +33,18 @@ Examples:
   viewkeeper simulate --table --seeds 200
   viewkeeper simulate --schema-changes optimistic --algorithm sweep --seed 17
   viewkeeper simulate --fleet --seeds 1000
+  viewkeeper simulate --capacity views=5,sources=3,slots=8,latency=2ms
 
 docs/algorithms.md says what the algorithms are and how to write a script; docs/dyno.md says what
-happens when sources change their shape, docs/fleet-simulation.md what a fleet is.
+happens when sources change their shape, docs/fleet-simulation.md what a fleet is,
+docs/performance.md what a machine can keep up with.
 
 Exit codes: 0 every seed has its level, 1 one falls below it or a script expects something else,
 2 usage, or the file is no script, 130 cancelled."""
 
 LEVELS = [level.lower_name for level in Level]
 ALL = "all"
-ONE_OF = "say one of: a FILE, --algorithm NAME, --table, --schema-changes, --fleet"
+ONE_OF = "say one of: a FILE, --algorithm NAME, --table, --schema-changes, --fleet, --capacity"
 DETECTION = ("pessimistic", "optimistic", "handles")
 
 
@@ -115,6 +117,11 @@ def _parse_options(_: click.Context, __: click.Parameter, words: Sequence[str]) 
     "--fleet", is_flag=True, help="Many warehouses on top of each other, with a registry."
 )
 @click.option("--without-order", is_flag=True, help="With --fleet: everybody takes what arrives.")
+@click.option(
+    "--capacity",
+    metavar="KEY=VALUE,...",
+    help="Which rates are kept up with: rate, views, sources, slots, latency, p95.",
+)
 def simulate(
     file: Path | None,
     algorithm: str | None,
@@ -133,6 +140,7 @@ def simulate(
     schema_changes: str | None,
     fleet: bool,
     without_order: bool,
+    capacity: str | None,
 ) -> int:
     """Try an algorithm in random worlds, or run a script.
 
@@ -142,6 +150,12 @@ def simulate(
     FILE for this command.
     """
     workers = jobs or os.cpu_count() or 1
+    if capacity is not None:
+        from viewkeeper.cli.commands.simulate.capacity_runs import run_capacity
+
+        if fleet or table or file is not None or algorithm is not None:
+            raise click.UsageError("--capacity goes alone")
+        return run_capacity(capacity)
     if fleet or without_order:
         others = (file, algorithm, schema_changes, level, view, diagram, history, number)
         given = table or bool(into) or any(each is not None for each in others)
