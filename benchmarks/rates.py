@@ -113,7 +113,7 @@ class CommitLog(SilentObserver):
 
 def write_items(kind: str, place: str, rate: int, seconds: float, first: int) -> None:
     """Commit at a rate; prints when each commit returned."""
-    pause, moments = EACH / rate, []
+    pause, moments = EACH / rate, list[float]()
     with closing(sqlite3.connect(place) if kind == "sqlite" else psycopg.connect(place)) as base:
         mark = "?" if kind == "sqlite" else "%s"
         sql = f"INSERT INTO item VALUES ({mark}, {mark}, {mark})"

@@ -45,11 +45,16 @@ def test_what_a_change_costs_bounds_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    "harder", [{"views": 10}, {"sources": 10}, {"latency": 0.02}], ids=["views", "sources", "slow"]
+    "hard",
+    [
+        CapacityWorld(1_000, views=10),
+        CapacityWorld(1_000, sources=10),
+        CapacityWorld(1_000, latency=0.02),
+    ],
+    ids=["views", "sources", "slow"],
 )
-def test_more_to_do_lowers_the_ceiling_and_makes_views_older(harder: dict[str, float]) -> None:
-    easy = CapacityWorld(rate=1_000)
-    hard = replace(easy, **harder)
+def test_more_to_do_lowers_the_ceiling_and_makes_views_older(hard: CapacityWorld) -> None:
+    easy = CapacityWorld(1_000)
     assert find_ceiling(hard, COSTS, 0.5) < find_ceiling(easy, COSTS, 0.5)
     assert simulate_capacity(hard, COSTS).p50 > simulate_capacity(easy, COSTS).p50
 

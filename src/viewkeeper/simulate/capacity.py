@@ -2,8 +2,8 @@
 
 Changes arrive at random, at a rate. The loop is that of `run`: a batch takes all that waits, the
 next one what came meanwhile; a small one is swept in the driver, a large one as a Spark job over
-so many slots. What a batch takes is a sum of costs, which `benchmarks.capacity` measures; how old
-changes get, and how many pile up, is what the simulation says.
+so many slots. What a batch takes is a sum of costs, which benchmarks measure; how old changes
+get, and how many pile up, is what the simulation says.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CapacityWorld:
 
 @dataclass(frozen=True, slots=True)
 class CapacityFigures:
-    """How a world goes: seconds from a change's commit to its view's, in percentiles."""
+    """What the simulation gives: seconds from a change's commit to its view's, in percentiles."""
 
     world: CapacityWorld
     keeps_up: bool
@@ -110,11 +110,13 @@ def simulate_capacity(
             ends.append(now)
         waiting, oldest = _arrivals(rng, world.rate, took), began
     span = max(ends[-1] - ends[0], took) if ends else took
-    found = _percentiles(ages, (0.5, 0.95, 0.99)) if ages else (took, took, took)
+    p50, p95, p99 = _percentiles(ages, (0.5, 0.95, 0.99)) if ages else (took, took, took)
     return CapacityFigures(
         world,
         took < SIMULATED_SECONDS and not _has_grown(sizes),
-        *found,
+        p50,
+        p95,
+        p99,
         batches=len(sizes) / span,
         changes=sum(sizes) / max(len(sizes), 1),
         share_on_spark=on_spark / max(len(sizes), 1),

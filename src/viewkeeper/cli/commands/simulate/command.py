@@ -151,11 +151,7 @@ def simulate(
     """
     workers = jobs or os.cpu_count() or 1
     if capacity is not None:
-        from viewkeeper.cli.commands.simulate.capacity_runs import run_capacity
-
-        if fleet or table or file is not None or algorithm is not None:
-            raise click.UsageError("--capacity goes alone")
-        return run_capacity(capacity)
+        return _run_capacity(capacity, not (fleet or table or file or algorithm))
     if fleet or without_order:
         others = (file, algorithm, schema_changes, level, view, diagram, history, number)
         given = table or bool(into) or any(each is not None for each in others)
@@ -192,6 +188,15 @@ def _by_seeds(
     if outputs.has_any and len(cells) > 1:
         raise click.UsageError("--diagram and --history need a --scenario, to know which run")
     return max(run_one(cell, seeds, level, outputs) for cell in cells)
+
+
+def _run_capacity(words: str, alone: bool) -> int:
+    """Say what a machine keeps up with, if nothing else was asked for."""
+    if not alone:
+        raise click.UsageError("--capacity goes alone")
+    from viewkeeper.cli.commands.simulate.capacity_runs import run_capacity
+
+    return run_capacity(words)
 
 
 def _run_fleets(alone: bool, ordered: bool, seeds: int, seed: int | None, jobs: int) -> int:
