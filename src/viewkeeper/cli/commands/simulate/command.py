@@ -154,12 +154,10 @@ def simulate(
         return _run_capacity(capacity, not (fleet or table or file or algorithm))
     if fleet or without_order:
         others = (file, algorithm, schema_changes, level, view, diagram, history, number)
-        given = table or bool(into) or any(each is not None for each in others)
+        given = [each for each in (*others, table or None, into or None) if each is not None]
         return _run_fleets(fleet and not given, not without_order, seeds, seed, workers)
     if schema_changes is not None and file is None and not table:
-        from viewkeeper.cli.commands.simulate.schema_change_runs import run_schema_changes
-
-        return run_schema_changes(schema_changes, algorithm, seeds, seed, workers, into)
+        return _run_schema_changes(schema_changes, algorithm, seeds, seed, workers, into)
     outputs = Outputs(diagram, history)
     wanted = None if level is None else Level[level.upper()]
     if sum((file is not None, algorithm is not None, table)) != 1 or schema_changes is not None:
@@ -172,8 +170,7 @@ def simulate(
         from viewkeeper.cli.commands.simulate.seed_runs import run_table
 
         return run_table(seeds, workers, into)
-    assert algorithm is not None
-    cells = _make_cells(algorithm, options, scenario, view)
+    cells = _make_cells(algorithm or "", options, scenario, view)
     return _by_seeds(cells, range(seeds) if seed is None else seed, workers, wanted, outputs)
 
 
@@ -188,6 +185,19 @@ def _by_seeds(
     if outputs.has_any and len(cells) > 1:
         raise click.UsageError("--diagram and --history need a --scenario, to know which run")
     return max(run_one(cell, seeds, level, outputs) for cell in cells)
+
+
+def _run_schema_changes(
+    detection: str,
+    algorithm: str | None,
+    seeds: int,
+    seed: int | None,
+    jobs: int,
+    into: tuple[Path, ...],
+) -> int:
+    from viewkeeper.cli.commands.simulate.schema_change_runs import run_schema_changes
+
+    return run_schema_changes(detection, algorithm, seeds, seed, jobs, into)
 
 
 def _run_capacity(words: str, alone: bool) -> int:
