@@ -20,8 +20,11 @@ from pathlib import Path
 import psycopg
 
 import viewkeeper
+from benchmarks import report
 from viewkeeper.testing.private_servers import PrivatePostgres
 from viewkeeper.testing.standalone_cluster import standalone_cluster
+
+ROOT = Path(__file__).resolve().parent.parent
 
 VIEW = """CREATE MATERIALIZED VIEW lines AS
 SELECT o.id, o.amount, c.name, c.segment
@@ -94,6 +97,8 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
     parser.add_argument("--orders", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=100_000)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
     parser.add_argument("--one", nargs=4, help="two databases, a folder and a master")
     options = parser.parse_args(arguments)
     if options.one:
@@ -104,13 +109,21 @@ def main(arguments: Sequence[str]) -> None:
         server = PrivatePostgres(Path(folder) / "pg")
         server.start()
         try:
-            make_databases(server, options.orders)
-            compare_workers(server, Path(folder), options.changes)
+            orders, changes = (
+                (20_000, 4_000) if options.quick else (options.orders, options.changes)
+            )
+            make_databases(server, orders)
+            found = compare_workers(server, Path(folder), changes)
         finally:
             server.stop()
+    options.out.mkdir(parents=True, exist_ok=True)
+    body = {**report.environment(), "workers": found}
+    (options.out / "cluster.json").write_text(json.dumps(body, indent=2) + "\n")
 
 
-def compare_workers(server: PrivatePostgres, folder: Path, changes: int) -> None:
+def compare_workers(
+    server: PrivatePostgres, folder: Path, changes: int
+) -> dict[int, list[dict[str, float]]]:
     """Every measurement in a process of its own, one worker and two in turn."""
     found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     for number, workers in enumerate((1, 2, 1, 2)):
@@ -124,6 +137,7 @@ def compare_workers(server: PrivatePostgres, folder: Path, changes: int) -> None
     for key in ("load", "batch"):
         one, two = (min(each[key] for each in found[workers]) for workers in (1, 2))
         print(f"{key}: {one / two:.2f} times as fast with two workers", flush=True)
+    return found
 
 
 if __name__ == "__main__":

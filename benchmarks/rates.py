@@ -257,6 +257,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--kinds", nargs="+", default=["sqlite", "postgres"])
     parser.add_argument("--rates", type=int, nargs="+", default=[100, 1_000, 5_000, 20_000])
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--quick", action="store_true", help="few seconds, to see that it works")
     parser.add_argument("--write", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.write:
@@ -266,7 +267,8 @@ def main(arguments: Sequence[str]) -> None:
     found = []
     print(f"load {os.getloadavg()[0]:.1f}\n{HEADER}", flush=True)
     for kind in options.kinds:
-        for figure in measure_kind(kind, options.rates, options.seconds):
+        seconds = 3.0 if options.quick else options.seconds
+        for figure in measure_kind(kind, options.rates, seconds):
             found.append(figure)
             print(figure, flush=True)
     options.out.mkdir(parents=True, exist_ok=True)

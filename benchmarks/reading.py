@@ -73,7 +73,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"))
+    parser.add_argument("--quick", action="store_true", help="few rows, to see that it works")
     options = parser.parse_args(arguments)
+    if options.quick:
+        options.rows, options.repetitions = 20_000, 2
     handle = SparkHandle(SparkSettings())
     try:
         with tempfile.TemporaryDirectory(prefix="viewkeeper-bench-") as folder:

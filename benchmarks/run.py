@@ -7,7 +7,8 @@ the PVM paper's experiment in simulated time, `latency` the same on real databas
 `sources` what every kind of source gives and costs, `evolution` the Dyno paper's experiments,
 `registry` how long partitioning takes and how many messages it saves, `reports` what outer joins,
 aggregates and views on views cost beside plain joins, `peers` a race against other systems, which
-are installed for it.
+are installed for it, `small_batches` what one row costs, `rates` how fresh views are while changes
+keep coming, `reading` what a view costs beside plain Parquet, `cluster` two workers beside one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -35,9 +37,16 @@ SECTIONS = (
     "registry",
     "reports",
     "peers",
+    "small_batches",
+    "rates",
+    "reading",
+    "cluster",
     "batches",
     "recompute",
 )
+
+APART = ("small_batches", "rates", "reading", "cluster")
+"""Sections that are processes of their own, with a Spark session of their own or with none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,9 @@ def main(arguments: Sequence[str]) -> None:
     for name, run_section in sections.items():
         if name in options.sections:
             run_section(further)
+    for name in APART:
+        if name in options.sections:
+            subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *further], check=True)
     if not {"batches", "recompute"} & {*options.sections}:
         return
     with (

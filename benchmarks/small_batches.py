@@ -242,9 +242,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--freshness", help="for `run`, instead of the default")
+    parser.add_argument("--quick", action="store_true", help="a small world, to see that it works")
     options = parser.parse_args(arguments)
+    rows, samples = (1_000, 5) if options.quick else (options.rows, options.samples)
     with tempfile.TemporaryDirectory(prefix="viewkeeper-small-") as folder:
-        found = measure(Path(folder) / "world", options.rows, options.samples, options.freshness)
+        found = measure(Path(folder) / "world", rows, samples, options.freshness)
     options.out.mkdir(parents=True, exist_ok=True)
     body = {**report.environment(), "figures": [asdict(figure) for figure in found]}
     (options.out / "small_batches.json").write_text(json.dumps(body, indent=2) + "\n")
