@@ -93,7 +93,7 @@ def settle(maintainer: Maintainer) -> float:
     maintainer.see_commits()
     again = maintainer.maintain_views()
     for _ in range(STEPS_MAX):
-        if maintainer.loader.current is not None:
+        if maintainer.loader.is_busy:
             again = maintainer.finish_loads()
         elif again is Again.BARRIER or maintainer.has_views_behind():
             if again is Again.BARRIER:

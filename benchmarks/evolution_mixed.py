@@ -161,15 +161,15 @@ def _busy(maintainer: Maintainer, writer: threading.Thread) -> float:
         writing = writer.is_alive()
         started = time.perf_counter()
         maintainer.see_commits()
-        loading = maintainer.loader.current
+        loading = maintainer.loader.is_busy
         if (
             maintainer.lookout.sightings.oldest_committed_at is not None
             or maintainer.has_views_behind()
             or again is Again.BARRIER
         ):
             again = maintainer.maintain_views()
-        elif loading is not None:
-            loading.wait_until_ended(IDLE_SECONDS)
+        elif loading:
+            maintainer.loader.wait_for_end(IDLE_SECONDS)
         elif writing:
             time.sleep(IDLE_SECONDS)
             continue

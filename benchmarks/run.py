@@ -6,9 +6,10 @@ same goes to `maintenance.json` and `maintenance.png` in the folder of `--out`. 
 the PVM paper's experiment in simulated time, `latency` the same on real databases that are slow,
 `sources` what every kind of source gives and costs, `evolution` the Dyno paper's experiments,
 `registry` how long partitioning takes and how many messages it saves, `reports` what outer joins,
-aggregates and views on views cost beside plain joins, `peers` a race against other systems, which
-are installed for it, `small_batches` what one row costs, `rates` how fresh views are while changes
-keep coming, `reading` what a view costs beside plain Parquet, `cluster` two workers beside one.
+aggregates and views on views cost beside plain joins, `loads` what a first load costs beside
+reading the same rows, `peers` a race against other systems, which are installed for it,
+`small_batches` what one row costs, `rates` how fresh views are while changes keep coming, `reading`
+what a view costs beside plain Parquet, `cluster` two workers beside one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import evolution, latency, pvm_experiment, registry, report, reports, sources
+from benchmarks import evolution, latency, loads, pvm_experiment, registry, report, reports, sources
 from benchmarks.maintenance import Bench, Figure, measure_batches, peak_driver_mb, prepared, warm_up
 from benchmarks.peers import race
 
@@ -36,6 +37,7 @@ SECTIONS = (
     "evolution",
     "registry",
     "reports",
+    "loads",
     "peers",
     "small_batches",
     "rates",
@@ -81,6 +83,7 @@ def main(arguments: Sequence[str]) -> None:
         "evolution": evolution.main,
         "registry": registry.main,
         "reports": reports.main,
+        "loads": loads.main,
         "peers": race.main,
     }
     for name, run_section in sections.items():

@@ -118,7 +118,7 @@ def test_a_group_that_begins_during_a_load_loses_nothing(
     fleet.project("v1", BASES, PARENT)
     with maintained(fleet, "v1") as v1:
         step(v1)
-        assert v1.loader.current is not None
+        assert v1.loader.is_busy
         fleet.write("north", (0, 1))
         registry = open_registry("registry.db", fleet.root)
         registry.join_registry("other", MemberFacts({"north": ("t",)}, ("v1",)))

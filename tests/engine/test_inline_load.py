@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop
-from viewkeeper.engine.load import load_job, view_recomputation
+from viewkeeper.engine.load import load_job, scan_parts, view_recomputation
 from viewkeeper.engine.load.inline_load import pairs_bound
 from viewkeeper.engine.project import Project
 from viewkeeper.view.definition import Equality, Field, Place, Relation, ViewDefinition
@@ -83,7 +83,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             seen.add(relation.table)
         return parts
 
-    monkeypatch.setattr(view_recomputation, "divide_scan", noted)
+    monkeypatch.setattr(scan_parts, "divide_scan", noted)
     monkeypatch.setattr(view_recomputation, "ROWS_PER_TASK", 2)
     return seen
 

@@ -59,7 +59,7 @@ def test_a_lost_log_is_found_before_more_is_captured_in_it(
     """The server was replaced after the last look and before a new view is loaded."""
     lost, followed = [], []
     begin, look, follow = (
-        Maintainer._begin_load,
+        Maintainer._begin_loads,
         MariadbSource.look_for_transactions,
         MariadbSource.follow_tables,
     )
@@ -80,7 +80,7 @@ def test_a_lost_log_is_found_before_more_is_captured_in_it(
     with viewkeeper.open(world.folder, spark=spark) as project:
         check(project, world)
     (world.folder / "views" / "more.sql").write_text(SQL.replace("VIEW lines", "VIEW more"))
-    monkeypatch.setattr(Maintainer, "_begin_load", replaced)
+    monkeypatch.setattr(Maintainer, "_begin_loads", replaced)
     monkeypatch.setattr(MariadbSource, "look_for_transactions", looked)
     monkeypatch.setattr(MariadbSource, "follow_tables", captured)
     with viewkeeper.open(world.folder, spark=spark) as project:

@@ -142,7 +142,7 @@ def _maintain_until(maintainer: Maintainer, stop: threading.Event) -> None:
             maintainer.acknowledge_commits()
             maintainer.tell_progress()
         pace.wait_for_news(maintainer.lookout, stop)
-    maintainer.loader.abandon_load()
+    maintainer.loader.abandon_loads()
     maintainer.tell_progress()
     maintainer.acknowledge_commits(now=True)
 

@@ -21,7 +21,7 @@ is away, or a view that it reads waits; the first of these that holds is what th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -90,12 +90,15 @@ class Acknowledger:
         self._rests: dict[str, float] = {}
 
     def acknowledge_sources(
-        self, held: Callable[[str], list[int]], now: bool, loading: str | None = None
+        self,
+        held: Callable[[str], list[int]],
+        now: bool,
+        loading: Collection[str] = (),
     ) -> list[ViewkeeperError]:
         """Acknowledge, at most once a second unless `now`; what went wrong.
 
-        `held` gives positions of a source that must be kept for other reasons. A view that is
-        `loading` again needs nothing of what waits for it, so that it cannot become stale.
+        `held` gives positions of a source that must be kept for other reasons. Views that are
+        `loading` again need nothing of what waits for them, so that they cannot become stale.
         """
         if not now and time.monotonic() - self._told < ACKNOWLEDGE_SECONDS:
             return []
@@ -107,7 +110,7 @@ class Acknowledger:
             gap_after = self._store.ledger.gap_after
             held_by = [view for view in views if source in view.positions]
             using = [view for view in held_by if gap_after(view.ts, (source,)) is None]
-            waiting = [view for view in using if view.view != loading]
+            waiting = [view for view in using if view.view not in loading]
             stale = [view for view in waiting if self._is_stale(view, source)]
             if any(not view.stopped for view in stale):
                 self._store.commit(
@@ -170,7 +173,7 @@ class Maintainer:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.loader = Loader(workspace)
-        self.lookout = make_lookout(workspace, lambda: self.loader.current)
+        self.lookout = make_lookout(workspace, lambda: self.loader.list_points())
         self._catalogue = workspace.catalogue
         self._choices = AlgorithmChoices(workspace)
         self._adapting = ViewAdapter(workspace, self._choices, self.lookout)
@@ -236,6 +239,7 @@ class Maintainer:
         if gone or again or stopped:
             self.store.commit([*gone, *again, *stopped])
         write_first_versions(self.store, self._catalogue)
+        self._loads.forget_strangers()
         self._plans.clear_archive()
 
     def see_commits(self, seconds: float = PATIENCE_SECONDS) -> None:
@@ -243,6 +247,8 @@ class Maintainer:
         self._choices.bind_views()
         failed = self.lookout.tables.note_failed(self.workspace.connections.failed)
         for name, error in (failed | self.lookout.look_at_sources(seconds)).items():
+            if self._loads.begin_again_without(name, error):
+                continue
             if not self._anchors.record_gap(name, error):
                 self._troubles.stop_source(name, error)
         self._loads.fail_refused()
@@ -252,7 +258,7 @@ class Maintainer:
         newest = self.store.ledger.next_ts - 1 if ts is None else ts
         if self.loader.has_ended:
             return True
-        loading = self.loader.current is not None
+        loading = not self.loader.has_room
         return any(
             self._has_before_it(name, newest)
             for name in self._catalogue
@@ -268,7 +274,7 @@ class Maintainer:
         parents = [views[p].ts for p in self._catalogue.parents_of(name) if p in views]
         reached = min([newest, *parents])
         if name not in views or name in self._adapting.pending.waits:
-            return self.loader.current is None and reached == newest
+            return self.loader.has_room and reached == newest
         if is_without_value(views[name].stopped) and self._plans.is_tried(name, newest):
             return False
         if self._recomputed.is_recomputed(name) and not self._recomputed.is_due(name):
@@ -285,11 +291,11 @@ class Maintainer:
         """
         self._troubles.take_barrier()
         self._adapting.take_halfway()
-        if (loaded := self._loads.commit_ended()) is not None:
+        for loaded in self._loads.commit_ended():
             self._anchors.clear_gaps(loaded)
             self._recomputed.note_loaded(loaded)
         self._advance_views()
-        self._begin_load()
+        self._begin_loads()
         self.acknowledge_commits()
         return self._why_again(since, until)
 
@@ -300,7 +306,7 @@ class Maintainer:
             return Again.FULL
         if self._has_advanced(since, until):
             return Again.ADVANCED
-        if self.loader.current is not None:
+        if self.loader.is_busy:
             return Again.LOADING
         if self.workspace.connections.has_busy_source:
             return Again.SILENT
@@ -324,27 +330,26 @@ class Maintainer:
 
     def acknowledge_commits(self, now: bool = False) -> None:
         """Tell the sources what no view will ask for again; at most once a second."""
-        loading = self.loader.current.name if self.loader.current else None
         for error in self._acknowledger.acknowledge_sources(
-            self.loader.held_positions, now, loading
+            self.loader.held_positions, now, self.loader.names
         ):
             self._troubles.report_trouble(error)
 
     def finish_loads(self, since: Progress | None = None, until: int | None = None) -> Again | None:
         """Wait until every view that could be loaded is, and maintain them."""
         again = None
-        while self.loader.current is not None:
-            if self.loader.current.wait_until_ended(PROGRESS_SECONDS):
+        while self.loader.is_busy:
+            if self.loader.wait_for_end(PROGRESS_SECONDS):
                 again = self.maintain_views(since, until)
             else:
                 self.tell_progress()
         return again
 
     def tell_progress(self) -> None:
-        """Say how far a load is, at most every few seconds, and what the last batches were."""
+        """Say how far loads are, at most every few seconds, and what the last batches were."""
         self._plans.write_activity()
-        if (found := self.loader.read_progress()) is not None:
-            self.workspace.observer.on_load_progress(*found)
+        for name, far in self.loader.read_progress().items():
+            self.workspace.observer.on_load_progress(name, far)
 
     def _advance_views(self) -> None:
         entries = self.lookout.sightings.take_entries()
@@ -379,15 +384,15 @@ class Maintainer:
         anchored = self._anchors.anchor_if_needed(name)
         return None if anchored else self._adapting.meet_schema_changes(name, newest)
 
-    def _begin_load(self) -> None:
-        """Begin to load the next view that is new or to be redefined, as of the newest ts."""
-        chosen = self._loads.choose_next(self._is_able)
-        if chosen is not None:
+    def _begin_loads(self) -> None:
+        """Begin to load views that are new or to be redefined, each as of the newest ts."""
+        while (chosen := self._loads.choose_next(self._is_able)) is not None:
             # What was committed before the columns of this view were captured gets its ts now, so
             # that the load starts after it.
             self.see_commits()
             self._advance_views()
-            self._loads.begin_load(chosen, self._is_able)
+            if not self._loads.begin_load(chosen, self._is_able):
+                return
 
     def _is_able(self, name: str) -> bool:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
@@ -413,8 +418,7 @@ class Maintainer:
         settings, connections = self.workspace.settings, self.workspace.connections
         under_way = (
             settings.registry is not None
-            or self.loader.current is not None
-            or self.loader.has_ended
+            or self.loader.is_busy
             or not self.lookout.sightings.is_empty
             or self.lookout.sightings.full
             or connections.has_trouble

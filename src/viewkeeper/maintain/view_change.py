@@ -151,6 +151,15 @@ def project_outputs(algebra: Algebra[D], plan: SweepPlan, rows: D) -> D:
     return algebra.consolidate(algebra.project(rows, plan.view.outputs))
 
 
+def map_changes(algebra: Algebra[D], plan: SweepPlan, changes: pa.Table) -> D:
+    """The rows of a view over one place for changes of its relation, in their order: nothing is
+    joined, and nothing is summed."""
+    (place,) = plan.view.places
+    labelled = algebra.label_columns(algebra.lift_table(changes), place.index, place.columns)
+    shown = plan.decidable_conditions(frozenset({place.index}), before=None)
+    return algebra.project(algebra.where(labelled, shown), plan.view.outputs)
+
+
 def _join_bound(
     algebra: Algebra[D], plan: SweepPlan, step: SweepStep, rows: pa.Table, waiting: Mapping[int, D]
 ) -> dict[int, D]:

@@ -7,7 +7,7 @@
    goes (`group_commit`). Records after the head's are redone, in order; the head follows. Then
    every log must name the files that the head has, and they must be there with their sizes.
 4. What no record knows is removed: data files and table folders of batches that never committed,
-   half-made files, the spool.
+   half-made files, the spool. Tables that an unfinished load writes stay.
 
 Afterwards the warehouse is exactly as if the last written record had been its last act. A view
 whose files are damaged is left as it is: the others go on, and loading it again mends it.
@@ -31,6 +31,7 @@ from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_flu
 from viewkeeper.warehouse.metadata.journal_tail import FOLDER as JOURNAL
 from viewkeeper.warehouse.metadata.journal_tail import rows_names_of
 from viewkeeper.warehouse.metadata.record import Create, Drop, Record, Rewrite
+from viewkeeper.warehouse.metadata.unfinished_load import unfinished_tables
 from viewkeeper.warehouse.redo import OpenTables
 
 FOLDERS = ("plans", "records", JOURNAL, "views", "published", "spool", "history", "proposals")
@@ -97,6 +98,7 @@ def remove_unknown(
     record knows may belong to a batch that is still being written.
     """
     known = {view.table for view in head.views.values()} | set(retired_tables(records))
+    known |= unfinished_tables(root)
     for folder in (root / "views").iterdir():
         if folder.name not in known:
             guard()

@@ -5,7 +5,8 @@ stays for the retention (one hour unless told otherwise) after that record. Then
 deleted, and only then is the record folded: a record that still exists protects its files. So
 nothing here needs to be atomic; whatever is stopped half way is done again next time.
 
-The ledger keeps what the longest window of any view can ask for.
+The ledger keeps what the longest window of any view can ask for, and what an unfinished load has to
+catch up with.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.plan_files import Ledger
 from viewkeeper.warehouse.metadata.record import Record
+from viewkeeper.warehouse.metadata.unfinished_load import list_unfinished
 from viewkeeper.warehouse.recovery import removed_files, retired_tables
 from viewkeeper.warehouse.store import Store
 
@@ -80,5 +82,7 @@ def _fold_plans(store: Store, fold_at_least: int) -> None:
     for plan in old:
         ledger.add_entries(plan.entries)
     horizon = min((view.horizon for view in store.head.views.values()), default=0)
+    # A load that goes on later catches up from its ts.
+    horizon = min([horizon, *(load.ts for load in list_unfinished(store.root))])
     rows = plan_files.entry_rows(ledger.entries_since(horizon))
     plan_files.fold_files(store.root / "plans", rows, old[-1].n, store.confirm_lock)

@@ -338,8 +338,12 @@ class Store:
         owner, mark, fold = view.partition("#")
         readable = re.sub(r"[^A-Za-z0-9]+", "-", owner).strip("-")[:40] or "view"
         part = f"fold{fold}-" if mark else ""
-        name = f"{readable}-{part}{self.head.record + 1}"
-        disk.make_folder(self.root / "views" / name)
+        name = whole = f"{readable}-{part}{self.head.record + 1}"
+        more = 2
+        while (folder := self.root / "views" / name).exists():
+            # Another view that is being loaded reads alike.
+            name, more = f"{whole}-{more}", more + 1
+        disk.make_folder(folder)
         return name
 
     def table_folder(self, table: str) -> Path:

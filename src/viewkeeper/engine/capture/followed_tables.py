@@ -32,15 +32,15 @@ class FollowedTables:
     def __init__(
         self,
         workspace: Workspace,
-        load: Callable[[], LoadPoint | None],
+        loads: Callable[[], Iterable[LoadPoint]],
         also: Callable[[Source, int], int] = lambda _, position: position,
     ) -> None:
-        """`load` gives the load that is under way. `also` follows more at a source that is followed
-        from a position; it gives the position then."""
+        """`loads` gives the loads that are under way. `also` follows more at a source that is
+        followed from a position; it gives the position then."""
         self._store = workspace.store
         self._catalogue = workspace.catalogue
         self._connections = workspace.connections
-        self._load = load
+        self._loads = loads
         self._also = also
         self._refused: dict[str, SchemaError] = {}
         self.broken: dict[str, SourceError] = {}
@@ -97,10 +97,8 @@ class FollowedTables:
 
     def left_position(self, name: str) -> int | None:
         """Where the ledger says that a source was left; None if no view has it, or gets it now."""
-        views, load = self._store.head.views.values(), self._load()
-        using = [(view.ts, view.positions[name]) for view in views if name in view.positions]
-        if load is not None and name in load.positions:
-            using.append((load.ts, load.positions[name]))
+        holders = (*self._store.head.views.values(), *self._loads())
+        using = [(each.ts, each.positions[name]) for each in holders if name in each.positions]
         if not using:
             return None
         ts, position = max(using, key=lambda each: each[0])

@@ -305,18 +305,18 @@ def follow_others(
     return position
 
 
-def make_lookout(workspace: Workspace, load: Callable[[], LoadPoint | None]) -> Lookout:
-    """The lookout of a project, in a group if it names a registry; `load` gives the load that is
-    under way."""
+def make_lookout(workspace: Workspace, loads: Callable[[], Iterable[LoadPoint]]) -> Lookout:
+    """The lookout of a project, in a group if it names a registry; `loads` gives the loads that
+    are under way."""
     named = workspace.settings.registry
     connections, sightings = workspace.connections, Sightings(workspace.store)
     if named is None:
-        return LocalLookout(connections, sightings, FollowedTables(workspace, load))
+        return LocalLookout(connections, sightings, FollowedTables(workspace, loads))
     secret = member_secret(workspace.store.root) if is_service(named.url) else None
     access = (named.token, REGISTRY_SECONDS, secret, named.ca)
     registry = open_registry(named.url, workspace.settings.folder, *access)
     membership = Membership(workspace, registry)
     ordering = OrderClient(membership, registry, workspace.observer.on_trouble)
-    tables = FollowedTables(workspace, load, partial(follow_others, membership, ordering))
+    tables = FollowedTables(workspace, loads, partial(follow_others, membership, ordering))
     local = LocalLookout(connections, sightings, tables)
     return GroupLookout(connections, local, membership, ordering)

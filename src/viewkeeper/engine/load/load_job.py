@@ -2,11 +2,12 @@
 
 The positions are chosen before the scans; every scan's cut lies at or after them, and what a scan
 saw too early is in its tail and counts the other way. So the load stands for one ts, exactly, while
-writers go on, and maintenance continues from that ts. A load that is interrupted leaves no trace
-but files that nobody names; the next run loads again. A stored view whose definition has changed
+writers go on, and maintenance continues from that ts. A stored view whose definition has changed
 is repaired in the same way, by the difference between what is computed and what is stored.
 
-Views over few rows are loaded here, without Spark (`viewkeeper.engine.load.inline_load`).
+Views over few rows are loaded here, without Spark (`viewkeeper.engine.load.inline_load`). Others
+are read in parts (`viewkeeper.engine.load.scan_parts`), and those that are done are kept when a
+load dies, if the target says where.
 
 A view with a graph has several tables: one for each stored node, and its own. A fold is loaded by
 the very functions that maintain it, from the rows of its input, so that what is retracted later has
@@ -16,8 +17,9 @@ is a recompute, which has no table unless it is the view.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +29,23 @@ import pyarrow as pa
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.load.inline_load import InlineLoad, can_load_inline, read_few_rows
+from viewkeeper.engine.load.scan_parts import (
+    direct_load,
+    find_direct_key,
+    load_directly,
+    plan_scans,
+    stage_scans,
+)
 from viewkeeper.engine.load.view_recomputation import (
     bag_of,
+    count_once,
     count_report_rows,
     count_rows,
     count_view_rows,
     signed_bases,
 )
 from viewkeeper.engine.spark.job_control import limit_job, spark_schema
-from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.engine.spark.spark_session import SparkHandle, child_session
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.stages.fold import (
@@ -46,6 +56,7 @@ from viewkeeper.stages.fold import (
 )
 from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.stages.key_recompute import ROWS_MAX, evaluate_rows, too_many_rows
+from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.view.definition import (
     Field,
@@ -61,6 +72,7 @@ from viewkeeper.view.graph_sql import node_query
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
+from viewkeeper.warehouse.metadata.unfinished_load import forget_parts
 from viewkeeper.warehouse.rows.view_state import (
     files_until,
     read_counted,
@@ -99,6 +111,10 @@ class LoadTarget:
     folders: Mapping[str, Path]
     stored: Mapping[str, StoredRows]
     hidden: tuple[str, ...] = ()
+    keep_parts: Callable[[], Path] | None = None
+    """Begins to keep the parts of this load, and gives the folder in which they are kept."""
+    is_resumed: bool = False
+    """Whether parts of it may be there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +127,12 @@ class StoredParents:
     ts: int | None = None
     """As of which ts they are read; the newest if there is none."""
 
-    def frame_of(self, name: str) -> DataFrame:
-        """The rows of a view, each as often as it occurs."""
+    def frame_of(self, name: str, session: SparkSession | None = None) -> DataFrame:
+        """The rows of a view, each as often as it occurs, in a session of ours."""
         from viewkeeper.warehouse.rows.spark_frames import state_frame
 
-        session, staging = self.spark.get_session(), self.spark.staging_folder
-        return state_frame(session, self.root, self.heads[name], staging, self.ts)
+        within = session or self.spark.get_session()
+        return state_frame(within, self.root, self.heads[name], self.spark.staging_folder, self.ts)
 
     def few_rows_of(self, name: str, rows_max: int) -> pa.Table | None:
         """The rows of a view, each once, with `_count`; None if its files hold too many."""
@@ -152,9 +168,10 @@ def load_view(
     limits: LoadLimits,
 ) -> LoadedTables:
     """Compute a view and write all its tables, or by what they differ from what is stored."""
-    loaded = _load_inline(view, origin, target, limits.inline_rows)
-    if loaded is not None:
-        return loaded
+    if not target.is_resumed:
+        loaded = _load_inline(view, origin, target, limits.inline_rows)
+        if loaded is not None:
+            return loaded
     return _load_on_spark(spark.get_session(), view, origin, target, limits.job_minutes)
 
 
@@ -206,16 +223,48 @@ def _load_on_spark(
     minutes: float,
 ) -> LoadedTables:
     courier = Courier()
+    # Several loads may run at a time, and each calls its tables alike.
+    spark = child_session(spark)
     with limit_job(spark, f"load of {view.name}", minutes, pool="load"):
-        bases = signed_bases(
-            spark, view, origin.openers, origin.positions, courier, origin.parents.frame_of
-        )
+        loaded, bases = _read_parts(spark, view, origin, target, courier)
+        if loaded is not None:
+            return {view.name: loaded}
         writer = _TableWriter(spark, view, target, courier)
         if view.graph is None or view.graph.recomputed is not None:
             count = count_view_rows if view.graph is None else count_report_rows
             rows = count(spark, view, bases)
             return {view.name: writer.write_table(view.name, rows, row_schema(rows, view))}
         return _load_graph(spark, view, view.graph, bases, writer)
+
+
+def _read_parts(
+    spark: SparkSession,
+    view: ViewDefinition,
+    origin: LoadOrigin,
+    target: LoadTarget,
+    courier: Courier,
+) -> tuple[LoadedTable | None, dict[Relation, DataFrame]]:
+    """A view that tasks could load by themselves; or else what a view reads, with signed counts."""
+    kept = target.keep_parts() if target.keep_parts is not None else None
+    slots = spark.sparkContext.defaultParallelism
+    scans = plan_scans(view, origin.openers, origin.positions, slots, kept)
+    if not target.stored and find_direct_key(view, scans) is not None:
+        assert view.schema is not None, "the kernel knows its types"
+        check_kept_types(view, view.schema)
+        folder = target.folders[view.name]
+        disk.make_folder(folder)
+        load = direct_load(view, folder, kept, target.batch, target.ts)
+        files = load_directly(spark, scans, load, courier)
+        if files is not None:
+            return LoadedTable(view.schema, files, target.hidden), {}
+        if kept is not None:
+            forget_parts(kept)
+    bases = partial(origin.parents.frame_of, session=spark)
+    if kept is None:
+        return None, signed_bases(spark, view, origin.openers, origin.positions, courier, bases)
+    staged = stage_scans(spark, scans, kept, courier)
+    owned = {r: count_once(bases(r.table), view.fields_of(r)) for r in view.relations if r.is_own}
+    return None, {**staged, **owned}
 
 
 def _load_graph(

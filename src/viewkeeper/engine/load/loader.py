@@ -2,15 +2,20 @@
 
 The thread computes and writes; it touches neither the warehouse's records nor the sources' logs.
 The maintainer commits what it brings, and holds the sources' logs at the load's positions
-meanwhile. One view is loaded at a time.
+meanwhile. Several views are loaded side by side, up to `LOADS_MAX`: each has its own thread, its
+own snapshots and its own session of Spark, so that one that fails, or takes long, is nobody else's
+trouble.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
@@ -24,15 +29,23 @@ from viewkeeper.engine.load.load_job import (
     StoredRows,
     load_view,
 )
+from viewkeeper.engine.load.unfinished_loads import UnfinishedLoads
 from viewkeeper.engine.spark.job_control import cancel_job, job_progress
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.engine.views.bound_view import Binding
 from viewkeeper.engine.views.workspace import Workspace
+from viewkeeper.errors import ViewkeeperError
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Advance, Create, Drop, Redefine, ViewChange
+from viewkeeper.warehouse.metadata.unfinished_load import (
+    UnfinishedLoad,
+    begin_keeping,
+    count_parts,
+    load_folder,
+)
 
 PROGRESS_SECONDS = 5.0
 RECOMPUTED = "computed again:"
@@ -40,6 +53,10 @@ RECOMPUTED = "computed again:"
 
 LOADED_FOR_CHANGED = 10
 """A row of a load counts a tenth of a change: it is read and joined, but nobody is asked for it."""
+
+LOADS_MAX = 4
+"""So many views are loaded at a time. A load on Spark keeps all its slots busy where there is much
+to read; side by side, what one does in the driver costs the others nothing."""
 
 CANCEL_SECONDS = 0.5
 """A load that is given up is cancelled so often: it may just be about to begin its next job."""
@@ -49,7 +66,8 @@ CANCEL_SECONDS = 0.5
 class ViewLoad:
     """The load of one view as of `ts`, where its sources stand at `positions`.
 
-    `commit` makes of what was loaded the changes that are to be committed.
+    `commit` makes of what was loaded the changes that are to be committed; `on_end` is called in
+    the load's thread, last.
     """
 
     name: str
@@ -57,23 +75,29 @@ class ViewLoad:
     positions: Mapping[str, int]
     job: Callable[[], LoadedTables]
     commit: Callable[[LoadedTables], list[ViewChange]]
+    on_end: Callable[[], None]
+    table: str = ""
+    """The table whose parts are kept if the load dies; none if they are not."""
+    is_resumed: bool = False
     started: float = field(default_factory=time.perf_counter)
     _loaded: LoadedTables | None = None
     _error: BaseException | None = None
-    _thread: threading.Thread = field(init=False)
+    _has_ended: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._thread = threading.Thread(target=self._run_job, name=f"load {self.name}", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run_job, name=f"load {self.name}", daemon=True).start()
 
     def wait_until_ended(self, seconds: float | None = None) -> bool:
         """Wait for the end, or for some time; whether it has ended."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        return self._has_ended.wait(seconds)
+
+    def find_error(self) -> ViewkeeperError | None:
+        """The error of a load that has ended, if it is one of ours."""
+        return self._error if isinstance(self._error, ViewkeeperError) else None
 
     def take_changes(self) -> list[ViewChange]:
         """What is to be committed; the load's own error if there was one."""
-        self._thread.join()
+        self._has_ended.wait()
         if self._error is not None:
             raise self._error
         assert self._loaded is not None
@@ -84,6 +108,9 @@ class ViewLoad:
             self._loaded = self.job()
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             self._error = error
+        finally:
+            self._has_ended.set()
+            self.on_end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +128,14 @@ class LoadDefinition:
         return self.choice.view
 
     @property
+    def digest(self) -> str:
+        """A digest of all that decides what the parts of its load hold."""
+        view = self.view
+        read = [(str(r), [str(f) for f in view.fields_of(r)]) for r in view.relations]
+        facts = (self.text, view.query, read, str(view.schema), self.choice.hidden_columns)
+        return hashlib.sha256(repr((version("viewkeeper"), facts)).encode()).hexdigest()
+
+    @property
     def is_recomputed(self) -> bool:
         """Whether a view is only computed again, as it is defined already."""
         return all(cause.startswith(RECOMPUTED) for cause in self.causes) and bool(self.causes)
@@ -111,26 +146,65 @@ class LoadDefinition:
 
 
 class Loader:
-    """The load that is under way, if any."""
+    """The loads that are under way."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._settings = workspace.settings
         self._store = workspace.store
         self._connections = workspace.connections
         self._spark = workspace.spark
-        self.current: ViewLoad | None = None
+        self._loads: dict[str, ViewLoad] = {}
+        self.unfinished = UnfinishedLoads(workspace.store, workspace.settings)
+        self._some_ended = threading.Event()
         self._told = 0.0
 
     @property
+    def is_busy(self) -> bool:
+        """Whether some load is under way, or has ended and was not taken."""
+        return bool(self._loads)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more view may be loaded now."""
+        return len(self._loads) < LOADS_MAX
+
+    @property
     def has_ended(self) -> bool:
-        return self.current is not None and self.current.wait_until_ended(0)
+        """Whether some load has ended and was not taken."""
+        return any(load.wait_until_ended(0) for load in self._loads.values())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The views that are being loaded."""
+        return frozenset(self._loads)
+
+    def list_points(self) -> list[ViewLoad | UnfinishedLoad]:
+        """The loads that are under way, and those that may go on."""
+        return [*self._loads.values(), *self.unfinished.list_loads()]
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until some load has ended, or for some time; whether one has."""
+        self._some_ended.wait(seconds)
+        return self.has_ended
 
     def begin_load(self, definition: LoadDefinition, ts: int, positions: Mapping[str, int]) -> None:
         """Begin to load a view as of a ts, into tables of its own."""
         view = definition.view
-        tables = {name: self._store.new_table(name) for name in tables_of_view(view)}
+        kept = self.unfinished.take_load(view, definition.digest)
+        if kept is not None:
+            ts, positions = kept.ts, kept.positions
+        tables = {
+            name: self._store.new_table(name) if kept is None or name != view.name else kept.table
+            for name in tables_of_view(view)
+        }
         folders = {name: self._store.table_folder(table) for name, table in tables.items()}
         target = self._load_target(definition, ts, folders, {})
+        if self.unfinished.can_keep(view):
+            load = kept or UnfinishedLoad(
+                view.name, tables[view.name], definition.digest, ts, positions
+            )
+            keep = partial(begin_keeping, self._store.root, load)
+            target = replace(target, keep_parts=keep, is_resumed=kept is not None)
         old = {name: head.table for name, head in self._stored_tables(view.name).items()}
         parents = self._parent_tables(view)
 
@@ -142,7 +216,19 @@ class Loader:
             ]
             return [*made, *(Drop(name, old[name]) for name in old.keys() - tables.keys())]
 
-        self._begin(definition, ts, positions, target, commit)
+        self._begin(definition, ts, positions, target, commit, tables[view.name])
+
+    def parts_of(self, name: str) -> int:
+        """How many parts of a load are done."""
+        load = self._loads.get(name)
+        return count_parts(load_folder(self._store.root, load.table)) if load else 0
+
+    def end_parts(self, load: ViewLoad, keep: bool = False) -> None:
+        """A load was committed, or has failed; what it has may be kept for another try."""
+        if load.table and keep:
+            self.unfinished.keep_for_later(load.name)
+        elif load.table:
+            self.unfinished.remove_parts(load.name, load.table)
 
     def begin_difference(
         self, definition: LoadDefinition, ts: int, positions: Mapping[str, int]
@@ -185,6 +271,7 @@ class Loader:
         positions: Mapping[str, int],
         target: LoadTarget,
         commit: Callable[[LoadedTables], list[ViewChange]],
+        table: str = "",
     ) -> None:
         view, heads = definition.view, self._store.head.views
         parents = {name: heads[name] for name in view.parents}
@@ -195,7 +282,17 @@ class Loader:
                 origin = LoadOrigin(openers, positions, stored)
                 return load_view(self._spark, view, origin, target, self._limits())
 
-        self._set_current(ViewLoad(view.name, ts, positions, job, commit))
+        assert view.name not in self._loads, "a view is loaded once at a time"
+        self._loads[view.name] = ViewLoad(
+            view.name,
+            ts,
+            positions,
+            job,
+            commit,
+            self._some_ended.set,
+            table if target.keep_parts is not None else "",
+            target.is_resumed,
+        )
 
     def _limits(self) -> LoadLimits:
         inline_rows = self._settings.batch.inline_rows * LOADED_FOR_CHANGED
@@ -245,42 +342,42 @@ class Loader:
             versions=versions if is_view else (),
         )
 
-    def _set_current(self, loading: ViewLoad) -> None:
-        assert self.current is None
-        self.current = loading
-
     def is_loading(self, name: str) -> bool:
         """Whether a view is being loaded just now."""
-        return self.current is not None and self.current.name == name
+        return name in self._loads
 
-    def take_ended(self) -> ViewLoad:
-        """The load that has ended; another one may begin."""
-        assert self.current is not None
-        ended, self.current = self.current, None
+    def take_ended(self) -> list[ViewLoad]:
+        """The loads that have ended; others may begin."""
+        self._some_ended.clear()
+        ended = [load for load in self._loads.values() if load.wait_until_ended(0)]
+        for load in ended:
+            del self._loads[load.name]
         return ended
 
     def held_positions(self, source: str) -> list[int]:
-        """The position at which a source's log must be kept for the load."""
-        positions = self.current.positions if self.current else {}
-        return [positions[source]] if source in positions else []
+        """The positions at which a source's log must be kept for the loads."""
+        self.unfinished.give_up_stale(source)
+        found = [load.positions for load in self.list_points()]
+        return [positions[source] for positions in found if source in positions]
 
-    def read_progress(self) -> tuple[str, str] | None:
-        """The view that is loaded and how far it is, as far as Spark tells; every few seconds."""
+    def read_progress(self) -> dict[str, str]:
+        """How far the views that are loaded are, as far as Spark tells; every few seconds."""
         now = time.monotonic()
-        if (
-            self.current is None
-            or now - self._told < PROGRESS_SECONDS
-            or not self._spark.is_started
-        ):
-            return None
+        if not self._loads or now - self._told < PROGRESS_SECONDS or not self._spark.is_started:
+            return {}
         self._told = now
-        found = job_progress(self._spark.get_session(), f"load of {self.current.name}")
-        return None if found is None else (self.current.name, f"scanning and joining, {found}")
+        session = self._spark.get_session()
+        found = {name: job_progress(session, f"load of {name}") for name in self._loads}
+        return {name: f"scanning and joining, {far}" for name, far in found.items() if far}
 
-    def abandon_load(self) -> None:
-        """End a load early. Nothing of it is committed; the next run begins it again."""
-        if self.current is not None:
-            ended = self.take_ended()
-            while not ended.wait_until_ended(CANCEL_SECONDS):
-                if self._spark.is_started:
-                    cancel_job(self._spark.get_session(), f"load of {ended.name}")
+    def abandon_loads(self) -> None:
+        """End all loads early. Nothing of them is committed; the next run resumes or repeats
+        them."""
+        loads, self._loads = [*self._loads.values()], {}
+        while not all(load.wait_until_ended(0) for load in loads):
+            if self._spark.is_started:
+                for load in loads:
+                    cancel_job(self._spark.get_session(), f"load of {load.name}")
+            loads[-1].wait_until_ended(CANCEL_SECONDS)
+            loads = [load for load in loads if not load.wait_until_ended(0)]
+        self.unfinished.read_again()

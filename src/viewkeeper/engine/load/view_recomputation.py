@@ -29,7 +29,7 @@ from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.parsed_plan import check_plan, check_report
 from viewkeeper.engine.spark.task_errors import Courier
-from viewkeeper.updates.source_protocol import COUNT, TS, KeyRange, Opener
+from viewkeeper.updates.source_protocol import COUNT, TS, KeyRange, Opener, Snapshot
 from viewkeeper.upstream.any_source import view_opener_of
 from viewkeeper.view.definition import Field, Place, Relation, ViewDefinition
 from viewkeeper.view.render import extend_query, quote_name, spark_type_of
@@ -45,6 +45,11 @@ NETTED_ROWS = 500_000
 
 ROWS_PER_TASK = 50_000
 """For fewer values of a key, another task would cost more than it takes over."""
+
+ROWS_PER_PART = 250_000
+PARTS_MAX = 64
+"""A range has about so many values where there are many, and a relation at most so many ranges:
+what a load that is killed has to do again is what was under way."""
 
 
 ParentFrames = Callable[[str], "DataFrame"]
@@ -83,13 +88,17 @@ def signed_bases(
     for relation in view.relations:
         fields = view.fields_of(relation)
         if relation.is_own:
-            names = [quote_name(field.name) for field in fields]
-            rows = parents(relation.table).selectExpr(*names, f"1L AS `{COUNT}`")
+            rows = count_once(parents(relation.table), fields)
         else:
             opener, position = openers[relation.source], positions[relation.source]
             rows = scan_relation(spark, relation, fields, opener, position, courier)
         found[relation] = rows
     return found
+
+
+def count_once(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
+    """These columns of a bag of rows, each row with a count of one."""
+    return rows.selectExpr(*(quote_name(field.name) for field in fields), f"1L AS `{COUNT}`")
 
 
 def count_view_rows(
@@ -175,13 +184,15 @@ def divide_scan(
     A range is a condition on the row alone, so that each has its own cut and its own tail.
     """
     whole = [field.name for field in fields if pa.types.is_integer(field.type)]
-    if slots < 2 or not whole:
+    if not whole:
         return (None,)
     with closing(opener()) as snapshot:
         found = snapshot.find_key_range(relation, whole)
     if found is None or found.low is None or found.high is None:
         return (None,)
-    return found.split_range(min(slots, (found.high - found.low) // ROWS_PER_TASK))
+    values = found.high - found.low
+    many = min(values // ROWS_PER_PART, PARTS_MAX)
+    return found.split_range(max(min(slots, values // ROWS_PER_TASK), many))
 
 
 def read_signed_batches(
@@ -193,20 +204,40 @@ def read_signed_batches(
 ) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a table, or of a range of it, with `_count`: what a scan finds, and what it saw
     too early, negated."""
-    columns = [field.name for field in fields]
-    schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
-
-    def typed(rows: pa.RecordBatch, counts: pa.Array[Any]) -> pa.RecordBatch:
-        exact = cast_rows(relation, rows.select(columns), types_of(fields))
-        return pa.record_batch([*exact.columns, counts], schema=schema)
-
     with closing(opener()) as snapshot:
-        found = snapshot.scan_relation(relation, columns, position, part)
-        for batch in found.batches:
-            ones = pa.array(np.ones(batch.num_rows, np.int64))
-            yield rows_in_range(typed(batch, ones), part)
-        changes = (typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
-        yield from net_changes(rows_in_range(batch, part) for batch in changes)
+        scan = SignedScan(snapshot, relation, fields, position, part)
+        yield from scan.rows
+        yield from scan.tail
+
+
+class SignedScan:
+    """A scan of a table, or of a range of it, in exact types and with `_count`.
+
+    `rows` are what it finds; `tail` is what it saw too early, negated and netted. Both are read
+    once, as they are asked for, in any order.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        relation: Relation,
+        fields: Sequence[Field],
+        position: int,
+        part: KeyRange | None,
+    ) -> None:
+        self._relation = relation
+        self._types = types_of(fields)
+        self._columns = [field.name for field in fields]
+        self.schema = pa.schema([*self._types.items(), (COUNT, pa.int64())])
+        found = snapshot.scan_relation(relation, self._columns, position, part)
+        ones = ((b, pa.array(np.ones(b.num_rows, np.int64))) for b in found.batches)
+        changes = ((b, pc.negate(b.column(COUNT))) for b in found.tail)
+        self.rows = (rows_in_range(self._make_exact(*each), part) for each in ones)
+        self.tail = net_changes(rows_in_range(self._make_exact(*each), part) for each in changes)
+
+    def _make_exact(self, rows: pa.RecordBatch, counts: pa.Array[Any]) -> pa.RecordBatch:
+        exact = cast_rows(self._relation, rows.select(self._columns), self._types)
+        return pa.record_batch([*exact.columns, counts], schema=self.schema)
 
 
 def rows_in_range(rows: pa.RecordBatch, part: KeyRange | None) -> pa.RecordBatch:
@@ -219,7 +250,9 @@ def rows_in_range(rows: pa.RecordBatch, part: KeyRange | None) -> pa.RecordBatch
         inside = pc.greater_equal(key, part.low)
     if part.high is not None:
         inside = pc.and_(inside, pc.less(key, part.high))
-    return rows.filter(pc.fill_null(inside, part.low is None))
+    inside = pc.fill_null(inside, part.low is None)
+    # A source that knows ranges gives no other rows, and then nothing has to be copied.
+    return rows if pc.all(inside, min_count=0).as_py() else rows.filter(inside)
 
 
 def net_changes(
