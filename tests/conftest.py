@@ -69,6 +69,14 @@ def nothing_left_running() -> Iterator[None]:
     assert not processes, f"processes still running after the last test; end them: {processes}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache folder is left alone, and what it has does not matter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def child_processes() -> list[str]:
     """The command lines of this process's children; empty where the system does not tell."""
     lines = []

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from viewkeeper.engine.compile.query_compiler import QueryCompiler
+    from viewkeeper.engine.compile.query_table import QueryTable
 
 
 class Project:
@@ -218,26 +219,44 @@ class Project:
             return preview_proposal(self.settings, self.spark, connections, proposed)
 
     def _compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
-        from viewkeeper.engine.compile.query_compiler import QueryCompiler
+        """What a report means, by Spark, or by what Spark has said of the same query before."""
+        from viewkeeper.engine.compile.compiled_graphs import (
+            CompiledGraphs,
+            cache_folder,
+            query_digest,
+        )
         from viewkeeper.engine.compile.query_table import QueryTable
-        from viewkeeper.engine.compile.recomputed_query import describe_recomputed
 
         named = [
             QueryTable(Relation(each.source, each.table), each.fields, each.unique_keys)
             for each in tables
         ]
         mode = self.settings.refresh.word_of(name)
+        if self.spark.is_given:
+            return self._ask_spark(mode, text, named)
+        kept = CompiledGraphs(cache_folder())
+        digest = query_digest(text, named, mode, self.settings.spark.config)
+        graph = kept.find_graph(digest)
+        if graph is None:
+            graph = self._ask_spark(mode, text, named)
+            kept.keep_graph(digest, graph)
+        return graph
+
+    def _ask_spark(self, mode: str, text: str, tables: Sequence[QueryTable]) -> Graph:
+        from viewkeeper.engine.compile.query_compiler import QueryCompiler
+        from viewkeeper.engine.compile.recomputed_query import describe_recomputed
+
         if mode == "full":
-            return describe_recomputed(self.spark.get_session(), text, named, "refresh: full")
+            return describe_recomputed(self.spark.get_session(), text, tables, "refresh: full")
         if self._compiler is None:
             self._compiler = QueryCompiler(self.spark.get_session())
         try:
-            return self._compiler.compile_text(text, named)
+            return self._compiler.compile_text(text, tables)
         except UnsupportedError as error:
             if mode != "auto":
                 raise
             reason = f"refresh: auto, and {error.message}"
-            return describe_recomputed(self.spark.get_session(), text, named, reason)
+            return describe_recomputed(self.spark.get_session(), text, tables, reason)
 
     def open_connections(self) -> Connections:
         differ = differ_on(

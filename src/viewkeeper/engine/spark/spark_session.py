@@ -86,6 +86,11 @@ class SparkHandle:
     def is_started(self) -> bool:
         return self._session is not None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether somebody else has made the session."""
+        return self._given is not None
+
     def begin_start(self) -> None:
         """Begin to start the session in the background, if nobody has."""
         if self._session is None and self._thread is None:

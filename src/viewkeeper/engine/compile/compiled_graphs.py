@@ -1,0 +1,87 @@
+"""Graphs of queries that were compiled before, kept in the user's cache folder.
+
+Spark says what a report means, and starting it takes far longer than all the rest of a first run
+over few rows. What it says is a function of the text, the tables with their types and unique keys,
+the versions of Spark and of this program, and the settings of the session. So the graph is kept
+under a digest of all these, and another project, or the same one after its warehouse was removed,
+starts no Spark for it.
+
+What is kept may be lost, or be damaged, at any time: then Spark is asked again. Sessions that a
+program gives us have settings that we do not know; nothing is kept of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from viewkeeper.engine.compile.query_table import QueryTable
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.storage import disk
+from viewkeeper.storage.sealed_json import seal_body, unseal_file
+from viewkeeper.view.definition import Graph
+from viewkeeper.view.graph_json import decode_graph, encode_graph
+
+FILES_MAX = 1_000
+"""So many graphs are kept; beyond that the oldest go."""
+_WAY_OUT = "nothing to do: it is made again"
+
+
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    home = Path(named) if named else Path.home() / ".cache"
+    return home / "viewkeeper" / "graphs"
+
+
+def query_digest(
+    text: str, tables: Sequence[QueryTable], mode: str, settings: Mapping[str, str]
+) -> str:
+    """A digest of all that decides what a query is compiled into."""
+    read = [
+        (
+            str(table.relation),
+            [(field.name, str(field.type), field.nullable) for field in table.schema],
+            sorted(table.unique),
+        )
+        for table in tables
+    ]
+    versions = [version("viewkeeper"), version("pyspark")]
+    facts = json.dumps([versions, mode, sorted(settings.items()), text, read])
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraphs:
+    """The graphs that are kept in a folder."""
+
+    folder: Path
+
+    def find_graph(self, digest: str) -> Graph | None:
+        """The graph of a query; None if there is none that can be believed."""
+        with suppress(OSError, KeyError, ValueError, RecursionError, ViewkeeperError):
+            body = unseal_file(self._path_of(digest), "graph", _WAY_OUT)
+            if body["digest"] == digest:
+                return decode_graph(body["graph"])
+        return None
+
+    def keep_graph(self, digest: str, graph: Graph) -> None:
+        """Keep the graph of a query; a folder that cannot be written is nobody's trouble."""
+        body = {"digest": digest, "graph": encode_graph(graph)}
+        with suppress(OSError, ViewkeeperError):
+            disk.replace_file(self._path_of(digest), seal_body("graph", body), durable=False)
+            self._remove_oldest()
+
+    def _path_of(self, digest: str) -> Path:
+        return self.folder / f"{digest}.json"
+
+    def _remove_oldest(self) -> None:
+        kept = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        for path in kept[: max(0, len(kept) - FILES_MAX)]:
+            disk.remove_file(path)
