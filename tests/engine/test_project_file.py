@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.errors import ProjectError, SourceAwayError
 from viewkeeper.sources.settings import BYTES_MAX
 from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.warehouse.store import Store
 
 SOURCES = "sources: {crm: {kind: sqlite, path: crm.db}}\n"
 GOOD = f"warehouse: w\n{SOURCES}"
@@ -48,6 +50,11 @@ WRONG = {
         "must be a number >= 0",
     ),
     "an empty name": ('warehouse: w\nsources: {"": {kind: sqlite, path: a}}\n', "plain word"),
+    "an address for a folder": (
+        f"warehouse: s3://bucket/path\n{SOURCES}",
+        "name a folder on a local or shared disk",
+    ),
+    "an address with one slash": (f"warehouse: S3:/bucket\n{SOURCES}", "is not a folder"),
     "no name": ("warehouse: w\nsources: {~: {kind: sqlite, path: a}}\n", "must be a plain word"),
     "a yes for a name": ("warehouse: w\nsources: {yes: {kind: sqlite, path: a}}\n", "plain word"),
     "a number for a view": (
@@ -98,3 +105,16 @@ def test_a_parents_file_is_read_as_carefully(tmp_path: Path) -> None:
     (tmp_path / "viewkeeper.yml").write_text("a: " + "[" * 50_000)
     with pytest.raises(SourceAwayError, match=r"(?s)cannot be read.*nested too deeply"):
         ParentProject("orders", tmp_path).load_head()
+
+
+def test_an_address_is_never_made_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("s3://bucket/w"), Path("gs://bucket"), Path("file:///data")):
+        with pytest.raises(ProjectError, match=r"is not a folder"):
+            Store.open(path, "test", time.time)
+        with pytest.raises(ProjectError, match=r"is not a folder"):
+            read_settings(path)
+    (tmp_path / "viewkeeper.yml").write_text(f"warehouse: s3://bucket/w\n{SOURCES}")
+    with pytest.raises(SourceAwayError, match=r"is not a folder"):
+        ParentProject("orders", tmp_path).load_head()
+    assert [path.name for path in tmp_path.iterdir()] == ["viewkeeper.yml"]

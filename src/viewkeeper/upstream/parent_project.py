@@ -43,6 +43,7 @@ from viewkeeper.sources.kinds import WAREHOUSE
 from viewkeeper.sources.settings import read_yaml
 from viewkeeper.storage.journal_file import Mark as JournalMark
 from viewkeeper.storage.journal_file import read_shown_mark
+from viewkeeper.storage.warehouse_address import require_folder
 from viewkeeper.warehouse.metadata.coordination import FILE as COORDINATION
 from viewkeeper.warehouse.metadata.coordination import Coordination, read_coordination
 from viewkeeper.warehouse.metadata.head import (
@@ -85,9 +86,11 @@ class ParentProject:
         file = self.folder / FILE
         try:
             raw = read_yaml(file)
+            if isinstance(raw, dict):
+                require_folder(str(raw.get("warehouse", "")), f'{file}: "warehouse"')
         except ProjectError as error:
             raise self.away_error(
-                f"{file} cannot be read", error.detail or error.message
+                f"{file} cannot be read", f"{error.message}: {error.detail}"
             ) from error
         if not isinstance(raw, dict) or not isinstance(raw.get("sources"), dict):
             raise self.away_error(f"{file} is no project file")

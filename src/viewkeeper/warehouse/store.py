@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError, reload_hint
 from viewkeeper.storage import disk
+from viewkeeper.storage.warehouse_address import require_folder
 from viewkeeper.updates.source_protocol import TS
 from viewkeeper.warehouse.group_commit import GroupCommit
 from viewkeeper.warehouse.lake import data_files, delta_log
@@ -213,6 +214,7 @@ class Store:
 
         `command` is what others are told of the holder; `now` is in seconds since the epoch.
         """
+        require_folder(path, "warehouse")
         root = path.absolute()
         for folder in FOLDERS:
             disk.make_folder(root / folder)

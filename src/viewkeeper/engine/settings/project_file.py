@@ -35,6 +35,7 @@ from viewkeeper.engine.settings.view_words import (
 from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.sources.kinds import check_settings, clock_settings
 from viewkeeper.sources.settings import SourceSettings, read_yaml, shorten_value
+from viewkeeper.storage.warehouse_address import require_folder
 from viewkeeper.view.definition import CLOCK
 
 _KEYS = ("url", "member", "token", "together", "ca")
@@ -181,6 +182,7 @@ class Settings:
 
 def read_settings(path: Path) -> Settings:
     """The settings of a project: a folder with a `viewkeeper.yml`, or that file itself."""
+    require_folder(path, "project")
     file = path / FILE_NAME if path.is_dir() else path
     if not file.is_file():
         raise ProjectError(
@@ -208,7 +210,9 @@ def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
     }
     publish = raw.get("publish")
     views = _read_views(_read_mapping(raw.get("views") or {}, f'{where}: "views"'), where)
-    warehouse = file.parent / _check_type(raw["warehouse"], str, f'{where}: "warehouse"')
+    address = _check_type(raw["warehouse"], str, f'{where}: "warehouse"')
+    require_folder(address, f'{where}: "warehouse"')
+    warehouse = file.parent / address
     return Settings(
         folder=file.parent,
         warehouse=warehouse,
