@@ -52,7 +52,10 @@ def test_explain_says_what_is_peculiar_to_each_kind(reports: Path, spark: SparkS
     def explain(view: str) -> str:
         return call("-p", str(reports), "explain", view, spark=spark).stdout
 
-    assert "computed again" in explain("towns")
+    again = explain("towns")
+    assert "incremental  no: Spark computes the whole view again" in again
+    assert "lookups" not in again
+    assert "batch" not in again, "nothing of it is maintained in batches"
     assert "clock" in explain("recent")
 
 

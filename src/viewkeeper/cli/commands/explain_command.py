@@ -116,11 +116,12 @@ def explanation_lines(found: ViewExplanation) -> Iterator[str]:
     yield ""
     if found.stages:
         yield from _stage_lines(found.stages)
-    else:
+    elif found.incremental:
         yield "join tree"
         yield from join_tree_lines(found)
         yield ""
-    yield from _cost_lines(found)
+    if found.incremental:
+        yield from _cost_lines(found)
     yield from _condition_lines(found)
     yield from _output_lines(found)
     yield from _guarantee_lines(found)

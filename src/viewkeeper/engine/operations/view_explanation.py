@@ -84,6 +84,9 @@ WEAKER_REASON = (
 )
 
 
+RECOMPUTED = "Spark computes the whole view again, from all rows of what it reads"
+
+
 @dataclass(frozen=True, slots=True)
 class UsedRelation:
     """A place of the view: which table, under which alias, and the columns that it reads."""
@@ -259,18 +262,20 @@ def _branches_of(view: ViewDefinition, plan: SweepPlan) -> tuple[Branch, ...]:
 def _explain_report(
     view: ViewDefinition, graph: Graph, connections: Connections, algorithm: AlgorithmSettings
 ) -> ViewExplanation:
-    stages = tuple(_explain_node(view, graph, node, connections) for node in graph.nodes)
+    is_recomputed = graph.recomputed is not None
+    # A view that is computed again has stages too, which nobody ever runs.
+    nodes = () if is_recomputed else graph.nodes
+    stages = tuple(_explain_node(view, graph, node, connections) for node in nodes)
     changes = tuple(change for stage in stages for change in stage.changes)
     sources = tuple(_used_source(connections, name) for name in view.sources)
     merging = [name for name in view.sources if can_merge_commits(connections.settings[name])]
-    level, reason = _explain_level(algorithm.kind.promise[SCENARIO], merging)
-    if graph.recomputed is not None:
-        level, reason = _explain_level(Level.STRONG, merging)
+    promise = Level.STRONG if is_recomputed else algorithm.kind.promise[SCENARIO]
+    level, reason = _explain_level(promise, merging)
     outputs = [ExplainedColumn(o.name, _type_name(o.expression), o.name, "") for o in view.outputs]
     return ViewExplanation(
         view=view.name,
         path=view.path,
-        incremental=graph.recomputed is None,
+        incremental=not is_recomputed,
         relations=_used_relations(view),
         sources=sources,
         root=0,
@@ -279,8 +284,8 @@ def _explain_report(
         lookups_max=sum(stage.lookups_max for stage in stages),
         conditions=(),
         outputs=tuple(outputs),
-        runs=_explain_runs(view, algorithm),
-        algorithm=algorithm.name,
+        runs=RECOMPUTED if is_recomputed else _explain_runs(view, algorithm),
+        algorithm="none" if is_recomputed else algorithm.name,
         level=level,
         level_reason=reason,
         warnings=(
