@@ -46,6 +46,8 @@ def test_whatever_decides_is_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     monkeypatch.setattr(compiled_graphs, "version", lambda _: "another")
     found.append(query_digest("SELECT 1", [table()], "incremental", {}))
+    monkeypatch.setattr(compiled_graphs, "compiler_marks", lambda: [("mended.py", 1, 1)])
+    found.append(query_digest("SELECT 1", [table()], "incremental", {}))
     assert len({*found}) == len(found)
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import viewkeeper
 from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.storage import disk
@@ -40,6 +41,15 @@ def cache_folder() -> Path:
     return home / "viewkeeper" / "graphs"
 
 
+def compiler_marks() -> list[tuple[str, int, int]]:
+    """Which files the compiler consists of, and when they were written: a checkout whose compiler
+    was mended has the version that it had before."""
+    package = Path(viewkeeper.__file__).parent
+    files = [*(package / "engine" / "compile").rglob("*.py"), *(package / "view").rglob("*.py")]
+    found = [(file, file.stat()) for file in sorted(files)]
+    return [(file.name, mark.st_mtime_ns, mark.st_size) for file, mark in found]
+
+
 def query_digest(
     text: str, tables: Sequence[QueryTable], mode: str, settings: Mapping[str, str]
 ) -> str:
@@ -52,7 +62,7 @@ def query_digest(
         )
         for table in tables
     ]
-    versions = [version("viewkeeper"), version("pyspark")]
+    versions = [version("viewkeeper"), version("pyspark"), *compiler_marks()]
     facts = json.dumps([versions, mode, sorted(settings.items()), text, read])
     return hashlib.sha256(facts.encode()).hexdigest()
 
