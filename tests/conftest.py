@@ -73,7 +73,11 @@ def nothing_left_running() -> Iterator[None]:
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The user's cache folder is left alone, and what it has does not matter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        cache = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(cache))
+        (cache / "viewkeeper").mkdir()
+        # No folder: commands that start Spark have nothing made for the next start.
+        (cache / "viewkeeper" / "java").touch()
         yield
 
 

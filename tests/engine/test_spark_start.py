@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,7 +12,14 @@ import pytest
 
 from viewkeeper.engine.batch.worker_daemon import without_zips
 from viewkeeper.engine.settings.project_file import SparkSettings, read_settings
-from viewkeeper.engine.spark.jvm_launch import NOISE, pass_on
+from viewkeeper.engine.spark.class_archive import (
+    MAKER,
+    archive_options,
+    archive_path,
+    begin_archive,
+)
+from viewkeeper.engine.spark.jvm_launch import FAST, NOISE, pass_on
+from viewkeeper.engine.spark.spark_session import is_fast_start
 from viewkeeper.errors import ProjectError
 
 
@@ -52,7 +61,98 @@ def test_a_start_is_fast_or_plain(tmp_path: Path) -> None:
     file = tmp_path / "viewkeeper.yml"
     minimal = "warehouse: w\nsources: {a: {kind: sqlite, path: a.db}}\nspark: {start: %s}\n"
     file.write_text(minimal % "fast")
-    assert read_settings(tmp_path).spark == SparkSettings(start="fast")
+    assert read_settings(tmp_path).spark == SparkSettings(start="fast") == SparkSettings()
     file.write_text(minimal % "slow")
     with pytest.raises(ProjectError, match=r'"spark\.start" must be plain or fast'):
         read_settings(tmp_path)
+
+
+def test_an_archive_is_of_one_java_one_set_of_jars_and_their_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = install_java(tmp_path, monkeypatch)
+    paths = [archive_path(FAST), archive_path(("-XX:Other",))]
+    (home / "jars" / "more.jar").write_bytes(b"x")
+    paths.append(archive_path(FAST))
+    (home / "bin" / "java").write_bytes(b"another")
+    paths.append(archive_path(FAST))
+    assert None not in paths
+    assert len({*paths}) == 4
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    assert archive_path(FAST) is None
+    assert archive_options(FAST) == ()
+
+
+def test_an_archive_is_used_once_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_java(tmp_path, monkeypatch)
+    assert archive_options(FAST) == ()
+    path = archive_path(FAST)
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert archive_options(FAST)[:2] == (f"-XX:SharedArchiveFile={path}", "-Xshare:auto")
+    assert not begin_archive(FAST)
+    assert is_fast_start(SparkSettings())
+    assert not is_fast_start(SparkSettings(start="plain"))
+    assert not is_fast_start(SparkSettings(master="yarn"))
+    assert not is_fast_start(SparkSettings(config={"spark.driver.extraJavaOptions": "-Xss1m"}))
+
+
+def test_an_archive_is_begun_by_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_java(tmp_path, monkeypatch)
+    begun: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
+    assert begin_archive(FAST)
+    assert not begin_archive(FAST)
+    path = archive_path(FAST)
+    assert path is not None
+    assert begun == [[sys.executable, "-m", MAKER, str(path), *FAST]]
+    # Whoever began long ago has died.
+    os.utime(path.with_suffix(".making"), (1.0, 1.0))
+    assert begin_archive(FAST)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path.with_suffix(".making")))
+    assert not begin_archive(FAST)
+
+
+def install_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Java, Spark's jars, and a cache folder, all of them empty."""
+    home = tmp_path / "java"
+    for folder in ("bin", "jars"):
+        (home / folder).mkdir(parents=True)
+    (home / "bin" / "java").touch()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return home
+
+
+@pytest.mark.campaign
+def test_an_archive_is_made_and_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes about a minute. Java says whether it reads classes from it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = archive_path(FAST)
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    command = [sys.executable, "-m", MAKER, str(path), *FAST]
+    subprocess.run(command, check=True, timeout=600, capture_output=True)
+    assert path.stat().st_size > 10_000_000
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    shown = "-Xlog:class+load:file=" + str(tmp_path / "classes.log")
+    options = " ".join([*FAST, *archive_options(FAST), shown])
+    script = (
+        "from pathlib import Path; import sys\n"
+        "from viewkeeper.engine.settings.project_file import SparkSettings\n"
+        "from viewkeeper.engine.spark.spark_session import start_session\n"
+        "config = {'spark.driver.extraJavaOptions': sys.argv[1]}\n"
+        "start_session(SparkSettings(config=config), Path(sys.argv[2])).range(3).count()\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, options, str(tmp_path / "scratch")], check=True, timeout=300
+    )
+    lines = (tmp_path / "classes.log").read_text().splitlines()
+    shared = [line for line in lines if "shared objects file (top)" in line]
+    assert len(shared) > 5_000

@@ -72,7 +72,7 @@ sources:
 # spark:
 #   master: local[*,3]      # or spark://host:7077, yarn, k8s://...
 #   memory: 2g              # of the driver
-#   start: plain            # or fast: a local JVM that starts sooner and is slower in long jobs
+#   start: fast             # of a local JVM; or plain: as Java is, for jobs of many minutes
 #   job_minutes: 60         # a job that takes longer is cancelled and tried again
 #   config: {}              # any Spark setting, like spark.sql.shuffle.partitions: "16"
 """

@@ -97,6 +97,7 @@ def run(
             project.view(name)
         with open_watcher(project, quiet or wants_json) as watcher:
             report = _maintain_views(project, watcher, once, full_refresh, reanchor, sync_tables)
+        project.spark.speed_up_next_start()
     if wants_json:
         click.echo(as_json(asdict(report), indent=2))
     elif not quiet:

@@ -121,7 +121,7 @@ class SparkSettings:
 
     master: str = "local[*,3]"
     memory: str = "2g"
-    start: Literal["fast", "plain"] = "plain"
+    start: Literal["fast", "plain"] = "fast"
     """Whether the JVM of a local session is tuned to start quickly rather than to run for long."""
     job_minutes: float = 60.0
     """A Spark job that takes longer is cancelled and its batch tried again."""

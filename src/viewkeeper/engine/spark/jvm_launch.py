@@ -1,8 +1,9 @@
 """The JVM of a session that we start: flags for a quick start, and a quiet one.
 
 The JVM's second compiler and its parallel collector pay off in long jobs only, and a start pays for
-them. A project whose local sessions are short can do without both (`spark.start: fast`); otherwise
-the JVM is left as it is. Options that the project gives replace ours.
+them. Local sessions do without both (`spark.start: fast`), and read classes from an archive where
+there is one (`class_archive`); with `spark.start: plain` the JVM is left as it is. Options that the
+project gives replace ours.
 
 Java says on stderr that Spark uses a module that it calls incubating, before any setting could keep
 it from that. So the JVM's stderr is a pipe of ours, from which everything else is passed on.
@@ -14,8 +15,9 @@ import os
 import threading
 from collections.abc import Mapping
 
-FAST = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""The first compiler alone, and the collector that starts no threads."""
+FAST = ("-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""The first compiler alone, and the collector that starts no threads; a Java that knows neither is
+as good."""
 NOISE = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
 
 

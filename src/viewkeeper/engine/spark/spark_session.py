@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from viewkeeper.engine.settings.project_file import SparkSettings
+from viewkeeper.engine.spark.class_archive import archive_options, begin_archive
 from viewkeeper.engine.spark.jvm_launch import FAST, launch_jvm
 from viewkeeper.errors import SparkUnavailableError
 
@@ -120,6 +121,11 @@ class SparkHandle:
             self._staging = tempfile.mkdtemp(prefix="viewkeeper-staging-")
         return Path(self._staging)
 
+    def speed_up_next_start(self) -> None:
+        """Have what the next session needs prepared in the background, if ours was started."""
+        if self._given is None and self.is_started and is_fast_start(self._settings):
+            begin_archive(FAST)
+
     def stop_session(self) -> None:
         """Stop the session, unless it was given to us."""
         if self._thread is not None:
@@ -183,8 +189,14 @@ def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
 
 
 def _java_options(settings: SparkSettings) -> tuple[str, ...]:
-    is_fast = settings.start == "fast" and settings.master.startswith("local")
-    return ("-XX:+ExitOnOutOfMemoryError", *(FAST if is_fast else ()))
+    own = ("-XX:+ExitOnOutOfMemoryError",)
+    return (*own, *FAST, *archive_options(FAST)) if is_fast_start(settings) else own
+
+
+def is_fast_start(settings: SparkSettings) -> bool:
+    """Whether the JVM is started by our own options for a quick start."""
+    has_own = "spark.driver.extraJavaOptions" in settings.config
+    return settings.start == "fast" and settings.master.startswith("local") and not has_own
 
 
 def _authentication_settings(settings: SparkSettings) -> Mapping[str, str]:
