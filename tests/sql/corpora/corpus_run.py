@@ -24,7 +24,9 @@ from tests.sql.corpora.corpus_statement import CorpusStatement
 from tests.sql.corpora.corpus_tables import CORPUS_TABLES, CorpusHistory
 from tests.sql.corpora.project_statements import PROJECT_STATEMENTS
 from tests.sql.corpora.warehouse_statements import WAREHOUSE_STATEMENTS
+from tests.sql.moved_clock import MovedClock
 from tests.sql.random_case import Verdict, case_folder, judge_project
+from tests.sql.random_history import START
 from tests.sql.relation_history import RelationHistory, empty_tables
 from tests.sql.report_project import ReportProject
 from tests.sql.spark_judge import SparkJudge
@@ -66,7 +68,8 @@ def run_corpus(spark: SparkSession, folder: Path, names: Collection[str]) -> Cor
     """Maintain statements of these names through the history, and judge them."""
     views = {each.name: each.text for each in STATEMENTS if each.name in names}
     history, writer = RelationHistory(folder, CORPUS_TABLES), CorpusHistory(SEED)
-    project = ReportProject(folder, views, spark)
+    # A day that does not end while this runs.
+    project = ReportProject(folder, views, spark, clock=MovedClock(START))
     for transaction in writer.fill_tables(ROWS):
         history.apply_transaction(transaction)
     project.load_views()
