@@ -55,7 +55,7 @@ def measure(bench: Bench, changes: int) -> int:
     started = time.perf_counter()
     made = make_backlog(bench, changes)
     print(f"backlog: {made:,} changes made in {time.perf_counter() - started:.1f} s", flush=True)
-    with watched(bench.store.root / "spool") as peaks:
+    with watched(bench.store.local_root / "spool") as peaks:
         started = time.perf_counter()
         maintainer.see_commits()
         maintainer.maintain_views()
@@ -67,7 +67,7 @@ def measure(bench: Bench, changes: int) -> int:
         f"maintained: {report.changes:,} changes, {report.transactions} transactions, "
         f"{report.parts} parts in {seconds:.1f} s: {made / seconds:,.0f} changes/s "
         f"(load {os.getloadavg()[0]:.1f})\n"
-        f"written: {report.rows:,} rows, {size(bench.store.folder_of(VIEW)) >> 20:,} MB; "
+        f"written: {report.rows:,} rows, {size(bench.table_folder) >> 20:,} MB; "
         f"lookups {sum(report.lookups.values())}; spooled {peaks.folder_bytes >> 20:,} MB\n"
         f"memory: {peaks}",
         flush=True,

@@ -85,7 +85,7 @@ def measure_fan_out(folder: Path, kind: str, view: str, rows: int) -> dict[str, 
         seconds = time.perf_counter() - started
         grown = read_status_mb("VmHWM") - before
         assert observer.last is not None
-        _check_view(project.settings.warehouse, maintainer.store.head.views["v"], view, rows)
+        _check_view(maintainer.store.local_root, maintainer.store.head.views["v"], view, rows)
         return {
             "source": kind,
             "view": view,

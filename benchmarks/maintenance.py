@@ -177,8 +177,12 @@ class Bench:
         return len(tracker.getJobIdsForGroup(group))
 
     def _bytes(self) -> int:
-        folder = self.store.folder_of(VIEW)
-        return sum(file.stat().st_size for file in folder.glob("*.parquet"))
+        return sum(file.stat().st_size for file in self.table_folder.glob("*.parquet"))
+
+    @property
+    def table_folder(self) -> Path:
+        """Where the data files of the view are."""
+        return self.store.local_root / "views" / self.store.head.views[VIEW].table
 
 
 @contextmanager

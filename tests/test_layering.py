@@ -50,7 +50,7 @@ ENGINE_LEVELS = (
     ("capture",),
     ("views",),
     ("compile",),
-    ("connections", "report", "spark"),
+    ("connections", "report", "spark", "warehouse_lease"),
     ("settings",),
 )
 PURE = (
@@ -64,6 +64,16 @@ ORDER = (
 )
 KINDS = ("delta_lake", "files", "mariadb", "postgres", "sqlite")
 VENDOR_SQL = re.compile(r"\b(ALTER (TABLE|SYSTEM)|PRAGMA|REPLICA IDENTITY|SET GLOBAL)\b", re.I)
+WAREHOUSE = (
+    "warehouse.activity warehouse.compact warehouse.group_commit warehouse.journal_writer"
+    " warehouse.lake warehouse.lasting_recovery warehouse.merge warehouse.metadata.coordination"
+    " warehouse.metadata.head warehouse.metadata.journal_tail warehouse.metadata.plan_files"
+    " warehouse.metadata.record warehouse.metadata.warehouse_identity warehouse.publish"
+    " warehouse.recovery warehouse.redo warehouse.retention warehouse.rows.file_search"
+    " warehouse.rows.lookup warehouse.rows.stored_actions warehouse.rows.touched_rows"
+    " warehouse.rows.view_state warehouse.scrub warehouse.store"
+)
+"""All but what Spark reads from a disk by itself, and what a load leaves on its own machine."""
 LAKE = "warehouse sources.delta_lake.table_version demo.writers.lake_writer"
 
 
@@ -128,6 +138,18 @@ RULES = (
             "warehouse.rows.spark_frames warehouse.compact warehouse.publish check engine cli demo"
             " testing.standalone_cluster"
         ),
+    ),
+    Rule(
+        "the operating system's files",
+        "os fcntl shutil tempfile glob mmap",
+        "ask the storage of the path, by viewkeeper.storage.stored_files",
+        never="warehouse",
+    ),
+    Rule(
+        "paths of a disk",
+        "pathlib",
+        "take a StoragePath: the warehouse may lie in object storage",
+        never=WAREHOUSE,
     ),
     Rule("Delta Lake", "deltalake", "ask the warehouse package for it", only=LAKE),
     Rule(

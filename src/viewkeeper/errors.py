@@ -312,7 +312,18 @@ class WarehouseError(ViewkeeperError):
 
 
 class LockedError(WarehouseError):
-    """Another process holds the warehouse."""
+    """Another process holds the warehouse.
+
+    `seen` is what the lock was, if its holder renews it: one that stays the same for the length of
+    a lease can be taken over.
+    """
+
+    seen: object = None
+
+    def seen_as(self, seen: object) -> LockedError:
+        """The same error, which knows what the lock was."""
+        self.seen = seen
+        return self
 
 
 class CorruptError(WarehouseError):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.warehouse.lock import Lock, LockHolder
+from viewkeeper.storage.local_lock import Lock, LockHolder
 
 VIEW = "CREATE MATERIALIZED VIEW {name} AS SELECT {columns} FROM {table} c"
 

@@ -166,7 +166,7 @@ def test_what_a_view_lacks_of_another_order_is_no_number_of_this_one(
         registry.register_ids(found.group, [GlobalId("west", 1)], west)
         fleet.refresh("v2", "v0")
         end = time.monotonic() + 5
-        while not passed(v1.store.root, found.identity):
+        while not passed(v1.store.local_root, found.identity):
             assert time.monotonic() < end
             v1.see_commits()
             time.sleep(0.05)

@@ -52,9 +52,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     opened: list[str] = []
     before = Store.open
 
-    def noted(path: Path, command: str, now: object) -> Store:
+    def noted(path: Path, command: str, *rest: object) -> Store:
         opened.append(command)
-        return before(path, command, now)  # type: ignore[arg-type]  # whatever clock it is
+        return before(path, command, *rest)  # type: ignore[arg-type]  # whatever clocks they are
 
     monkeypatch.setattr(Store, "open", staticmethod(noted))
     return opened

@@ -50,11 +50,8 @@ WRONG = {
         "must be a number >= 0",
     ),
     "an empty name": ('warehouse: w\nsources: {"": {kind: sqlite, path: a}}\n', "plain word"),
-    "an address for a folder": (
-        f"warehouse: s3://bucket/path\n{SOURCES}",
-        "name a folder on a local or shared disk",
-    ),
-    "an address with one slash": (f"warehouse: S3:/bucket\n{SOURCES}", "is not a folder"),
+    "an unknown address": (f"warehouse: ftp://host/path\n{SOURCES}", "a folder, or one of s3://"),
+    "an address with one slash": (f"warehouse: S3:/bucket\n{SOURCES}", "is no address"),
     "no name": ("warehouse: w\nsources: {~: {kind: sqlite, path: a}}\n", "must be a plain word"),
     "a yes for a name": ("warehouse: w\nsources: {yes: {kind: sqlite, path: a}}\n", "plain word"),
     "a number for a view": (

@@ -7,6 +7,7 @@ import os
 import socket
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ import pytest
 from viewkeeper.engine.operations.project_status import gather_status, running_holder
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.warehouse.lock import Lock, LockHolder
+from viewkeeper.storage.local_lock import Lock, LockHolder
+from viewkeeper.storage.stored_files import local_folder
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Create, Stop
 from viewkeeper.warehouse.store import Store
@@ -100,16 +102,16 @@ def test_changed_and_removed_sql_is_noticed(project: Settings) -> None:
 
 
 def test_who_holds_the_lock_is_running_only_while_it_holds_it(project: Settings) -> None:
-    path = project.warehouse / "lock"
+    path = local_folder(project.warehouse) / "lock"
     here = LockHolder.this_process("viewkeeper run", 5.0)
     lock = Lock.take_lock(path, here)
-    assert running_holder(project.warehouse) == here
+    assert running_holder(project.warehouse, 6.0) == replace(here, epoch=2)
     lock.release_lock()
-    assert running_holder(project.warehouse) is None
+    assert running_holder(project.warehouse, 6.0) is None
     for pid in (os.getpid(), 2**22 + 1):
         left = {"pid": pid, "host": socket.gethostname(), "since": 5.0, "command": "killed"}
         path.write_text(json.dumps(left))
-        assert running_holder(project.warehouse) is None
+        assert running_holder(project.warehouse, 6.0) is None
 
 
 def test_a_detached_source_is_no_view_that_is_up_to_date(project: Settings) -> None:

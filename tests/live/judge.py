@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tests.live.kinds import Logged, Row
 from viewkeeper.engine.project import Project
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows import view_state
 
@@ -30,7 +31,7 @@ def feed(project: Project, name: str) -> dict[int, Counter[Row]]:
     return feed_of_head(project.settings.warehouse, project.view(name).head)
 
 
-def feed_of_head(warehouse: Path, head: ViewHead) -> dict[int, Counter[Row]]:
+def feed_of_head(warehouse: StoragePath, head: ViewHead) -> dict[int, Counter[Row]]:
     """What each ts did to a table."""
     changes = view_state.read_view_changes(warehouse, head, 0)
     found: dict[int, Counter[Row]] = defaultdict(Counter)

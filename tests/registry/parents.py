@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.warehouse.model import folder_of
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.upstream.source import WarehouseSource
@@ -44,7 +45,7 @@ class BuiltParent:
 
     @property
     def root(self) -> Path:
-        return self.store.root
+        return self.store.local_root
 
     @property
     def last(self) -> int:
@@ -57,7 +58,7 @@ class BuiltParent:
         self.schemas[view], self.states[view] = schema, {ts: Counter(dict(rows))}
         batch = self.store.head.record + 1
         stamped = self._rows(view, {ts: dict(rows)})
-        folder = self.store.table_folder(table)
+        folder = self.store.local_root.joinpath("views", table)
         files = (write_rows(folder, schema, stamped, batch, 0),) if rows else ()
         versions = (*(old.versions if old else ()), _version(schema, ts))
         replaces = old.table if old else None
@@ -106,7 +107,10 @@ class BuiltParent:
                 state[row] += count
             states[ts] = Counter({row: count for row, count in state.items() if count})
         rows = self._rows(view, changes)
-        batch, folder = self.store.head.record + 1, self.store.folder_of(view)
+        batch, folder = (
+            self.store.head.record + 1,
+            folder_of(self.store, view),
+        )
         keep, schema = self.store.group.keep_rows, self.schemas[view]
         files = (keep(folder, schema, rows, batch, 0),) if rows.num_rows else ()
         return Advance(view, last, {"shop": last}, files, exact=exact)

@@ -13,6 +13,7 @@ import pytest
 from tests.registry.parents import SCHEMA, BuiltParent, child_of
 from viewkeeper.engine.operations.doctor import examine_children
 from viewkeeper.errors import BrokenQueryError, GapError, SchemaError, SourceAwayError
+from viewkeeper.storage import stored_files
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import Boundary, names_now_of
 from viewkeeper.upstream import leases
@@ -275,7 +276,7 @@ def test_the_parent_says_who_keeps_its_past_and_which_file_to_remove(
     [finding] = examine_children(parent.root, head, time.time() + 2 * 86400).findings
     assert finding.state == "warning"
     assert str(file) in str(finding.mend)
-    file.unlink()
+    stored_files.remove_file(file)
     child.look_for_transactions(at)
     child.acknowledge_position(at + 1)
     assert leases.find_oldest_ts(parent.root, time.time()) == at + 1, (
@@ -285,7 +286,7 @@ def test_the_parent_says_who_keeps_its_past_and_which_file_to_remove(
 
 def test_a_lease_that_cannot_be_read_keeps_everything(parent: BuiltParent) -> None:
     leases.take_lease(parent.root, Lease("one", 5))
-    leases.lease_file_of(parent.root, "two").write_bytes(b"{")
+    stored_files.replace_file(leases.lease_file_of(parent.root, "two"), b"{")
     assert leases.find_oldest_ts(parent.root, time.time()) == 0
 
 

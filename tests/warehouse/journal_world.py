@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from tests.warehouse.model import VIEW, Row, World
+from tests.warehouse.model import Row, World, folder_of
 from viewkeeper.warehouse.scrub import scrub_warehouse
 
 SYNCS: Sequence[str] = ("fsync", "fdatasync", "link", "replace", "unlink", "pwrite")
@@ -17,11 +17,11 @@ SYNCS: Sequence[str] = ("fsync", "fdatasync", "link", "replace", "unlink", "pwri
 
 
 def segments(world: World) -> list[Path]:
-    return sorted((world.store.root / "journal").glob("*.vkj"))
+    return sorted((world.store.local_root / "journal").glob("*.vkj"))
 
 
 def data_files(world: World) -> list[Path]:
-    return sorted(world.store.folder_of(VIEW).glob("*.parquet"))
+    return sorted(folder_of(world.store).glob("*.parquet"))
 
 
 def is_whole(root: Path) -> bool:
@@ -33,7 +33,7 @@ def is_whole(root: Path) -> bool:
 def lake_rows(world: World) -> Counter[Row]:
     """What another reader of the Delta Lake table sees."""
     found: Counter[Row] = Counter()
-    folder = world.store.folder_of(VIEW)
+    folder = folder_of(world.store)
     names = [name.split("/")[-1] for name in DeltaTable(str(folder)).file_uris()]
     for name in names:
         for row in pq.read_table(folder / name).to_pylist():

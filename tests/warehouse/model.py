@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
@@ -31,6 +32,11 @@ COLUMNS: dict[str, pa.DataType] = {"k": pa.int64(), "s": pa.string()}
 SCHEMA = pa.schema(COLUMNS)
 VIEW = "v"
 LOADED = 1
+
+
+def folder_of(store: Store, view: str = VIEW) -> Path:
+    """The folder of a view's table, in a warehouse that is a folder."""
+    return store.local_root / "views" / store.head.views[view].table
 
 
 @dataclass
@@ -60,7 +66,7 @@ class World:
         self.store.commit([create])
         self.history.append((LOADED, Counter(rows)))
 
-    def files(self, folder: Path, rows: Bag, ts: int) -> tuple[DataFile, ...]:
+    def files(self, folder: StoragePath, rows: Bag, ts: int) -> tuple[DataFile, ...]:
         if not any(rows.values()):
             return ()
         table = signed(self.schema, rows, ts)

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.warehouse.model import VIEW, Row, World
+from tests.warehouse.model import VIEW, Row, World, folder_of
 from viewkeeper.errors import CorruptError
 from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows, StoredAction
 from viewkeeper.warehouse.lake import data_files
@@ -141,17 +141,17 @@ def test_actions_leave_what_a_dictionary_says(seed: int) -> None:
     pool = some_rows(chance, 8)
     with prepared(chance, pool) as world:
         for _ in range(3):
-            before = bag_of(read_stored(world.store.root, world.view))
+            before = bag_of(read_stored(world.store.local_root, world.view))
             todo = [some_action(chance, pool) for _ in range(chance.randint(0, 5))]
             after = before
             for action in todo:
                 after = meant(after, action)
-            signed = stored_actions.evaluate_actions(world.store.root, world.view, todo)
+            signed = stored_actions.evaluate_actions(world.store.local_root, world.view, todo)
             assert signed.schema.names == [*SCHEMA.names, "_count"]
             least = {row: after[row] - before[row] for row in after.keys() | before.keys()}
             assert changed(signed) == {row: count for row, count in least.items() if count}
             world.append(changed(signed))
-            assert bag_of(read_stored(world.store.root, world.view)) == after
+            assert bag_of(read_stored(world.store.local_root, world.view)) == after
             if chance.random() < 0.3:
                 merge_tail(world.store, VIEW)
 
@@ -174,7 +174,7 @@ def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         def delete(column: str, *keys: int) -> dict[Row, int]:
             read.clear()
             action = DeleteKeys((column,), pa.table({column: pa.array(keys, pa.int64())}))
-            return changed(stored_actions.evaluate_actions(store.root, world.view, [action]))
+            return changed(stored_actions.evaluate_actions(store.local_root, world.view, [action]))
 
         assert delete("k", 42, 43) == {(42, 0, "t42"): -1, (43, 100, "t43"): -1}
         assert read == [("k",), ("odd", "text", "_count")], "one row group of ten"
@@ -186,7 +186,7 @@ def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             (k, k % 2 * 100, f"t{k}") for k in range(60, 100)
         }
         assert len(read) == 2 * 4, "many keys are held against statistics as a range"
-        assert stored_actions.evaluate_actions(store.root, world.view, []).num_rows == 0
+        assert stored_actions.evaluate_actions(store.local_root, world.view, []).num_rows == 0
 
 
 def test_keys_of_several_relations_and_inserts_are_one_pass(tmp_path: Path) -> None:
@@ -203,7 +203,9 @@ def test_keys_of_several_relations_and_inserts_are_one_pass(tmp_path: Path) -> N
         ]
         assert {
             tuple(row.values())
-            for row in stored_actions.evaluate_actions(store.root, world.view, todo).to_pylist()
+            for row in stored_actions.evaluate_actions(
+                store.local_root, world.view, todo
+            ).to_pylist()
         } == {(1, 1, -1), (2, 2, -1), (9, 9, 1)}
 
 
@@ -215,14 +217,20 @@ def test_floating_point_values_are_compared_by_meaning(tmp_path: Path) -> None:
         world.load({(0.0,): 1, (NAN,): 1, (2.0,): 1})
         same = pa.table([pa.concat_arrays([other_nan, pa.array([-0.0, 2.0])])], schema=schema)
         assert (
-            stored_actions.evaluate_actions(store.root, world.view, [InsertMissing(same)]).num_rows
+            stored_actions.evaluate_actions(
+                store.local_root, world.view, [InsertMissing(same)]
+            ).num_rows
             == 0
         )
-        gone = stored_actions.evaluate_actions(store.root, world.view, [DeleteKeys(("f",), same)])
+        gone = stored_actions.evaluate_actions(
+            store.local_root, world.view, [DeleteKeys(("f",), same)]
+        )
         assert changed(gone) == {(0.0,): -1, (NAN,): -1, (2.0,): -1}
         bag = same.append_column("_count", pa.array([1, 1, 1]))
         assert (
-            stored_actions.evaluate_actions(store.root, world.view, [ReplaceRows(bag)]).num_rows
+            stored_actions.evaluate_actions(
+                store.local_root, world.view, [ReplaceRows(bag)]
+            ).num_rows
             == 0
         )
 
@@ -235,17 +243,19 @@ def test_nulls_beside_a_range_of_keys_are_found(
         world = World(store, pa.schema({"k": pa.int64()}))
         world.load({(None,): 1, (900,): 1})
         keys = pa.table({"k": [None, 1, 2, 3]})
-        gone = stored_actions.evaluate_actions(store.root, world.view, [DeleteKeys(("k",), keys)])
+        gone = stored_actions.evaluate_actions(
+            store.local_root, world.view, [DeleteKeys(("k",), keys)]
+        )
         assert changed(gone) == {(None,): -1}
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     chance = random.Random(1)
     with prepared(chance, some_rows(chance, 8)) as world:
-        next(world.store.folder_of(VIEW).glob("*.parquet")).unlink()
+        next(folder_of(world.store).glob("*.parquet")).unlink()
         with pytest.raises(CorruptError, match="cannot be believed"):
             stored_actions.evaluate_actions(
-                world.store.root,
+                world.store.local_root,
                 world.view,
                 [InsertMissing(table([], list(SCHEMA))), DeleteKeys(("k",), pa.table({"k": [1]}))],
             )

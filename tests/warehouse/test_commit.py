@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.warehouse.model import SCHEMA, VIEW, World, bag, signed, world
+from tests.warehouse.model import SCHEMA, VIEW, World, bag, folder_of, signed, world
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows, write_stream
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import read_head
@@ -31,7 +31,7 @@ def test_views_of_one_record_become_visible_together(world: World) -> None:
     store = world.store
     table = store.new_table("second")
     store.commit([Create("second", table, "SELECT ...", SCHEMA, 1, {"shop": 0}, ())])
-    files = [world.files(store.folder_of(view), {(8, view): 1}, 2) for view in (VIEW, "second")]
+    files = [world.files(folder_of(store, view), {(8, view): 1}, 2) for view in (VIEW, "second")]
     seen = []
     records: tuple[list[ViewChange], ...] = (
         [Advance(VIEW, 2, {"shop": 1}, files[0]), Advance("second", 2, {"shop": 1}, files[1])],
@@ -40,7 +40,7 @@ def test_views_of_one_record_become_visible_together(world: World) -> None:
     )
     for change in records:
         store.commit(change)
-        head = read_head(store.root)
+        head = read_head(store.local_root)
         seen.append([(v.ts, v.rows, v.stopped) for v in head.views.values()])
     assert seen == [
         [(2, 5, None), (2, 1, None)],
@@ -60,14 +60,14 @@ def test_a_view_can_be_replaced_by_another_of_its_name(world: World) -> None:
     schema = pa.schema({"n": pa.int32()})
     old, table = world.view.table, world.store.new_table(VIEW)
     rows = signed(schema, {(1,): 1}, 5)
-    file = write_rows(world.store.table_folder(table), schema, rows, 9, 0)
+    file = write_rows(world.store.local_root.joinpath("views", table), schema, rows, 9, 0)
     world.store.commit(
         [Create(VIEW, table, "SELECT 1", schema, 5, {"shop": 4}, (file,), True, replaces=old)]
     )
-    assert bag(read_state(world.store.root, world.view)) == {(1,): 1}
-    assert world.store.table_folder(old).exists()
+    assert bag(read_state(world.store.local_root, world.view)) == {(1,): 1}
+    assert world.store.local_root.joinpath("views", old).exists()
     clean_warehouse(world.store, retention_s=-1)
-    assert not world.store.table_folder(old).exists()
+    assert not world.store.local_root.joinpath("views", old).exists()
 
 
 def test_merging_leaves_one_small_file_and_a_checkpoint(world: World) -> None:
@@ -76,7 +76,7 @@ def test_merging_leaves_one_small_file_and_a_checkpoint(world: World) -> None:
     merge_tail(world.store, VIEW)
     assert world.view.files == 2
     assert world.view.location.checkpoint == world.view.location.version
-    pruned = files_until(world.store.root, world.view, 1)
+    pruned = files_until(world.store.local_root, world.view, 1)
     assert [file.ts_max for file in pruned] == [1], "files are pruned by their ts"
     merge_tail(world.store, VIEW)
     assert world.view.location.checkpoint == world.view.location.version
@@ -87,19 +87,19 @@ def test_cleaning_deletes_only_after_the_retention_and_folds(world: World) -> No
     for value in range(5):
         world.append({(value, "m"): 1})
     merge_tail(world.store, VIEW)
-    folder = world.store.folder_of(VIEW)
-    before, history = load_ledger(world.store.root), read_commits(world.store.root)
+    folder = folder_of(world.store)
+    before, history = load_ledger(world.store.local_root), read_commits(world.store.local_root)
     clean_warehouse(world.store, retention_s=60, fold_at_least=100)
     assert len(list(folder.glob("*.parquet"))) == 7
     clean_warehouse(world.store, retention_s=-1, fold_at_least=3)
     assert len(list(folder.glob("*.parquet"))) == 2
-    assert load_plans(world.store.root)[1:] == (5, [])
-    assert load_records(world.store.root) == (7, [])
-    after = load_ledger(world.store.root)
+    assert load_plans(world.store.local_root)[1:] == (5, [])
+    assert load_records(world.store.local_root) == (7, [])
+    after = load_ledger(world.store.local_root)
     for ts in range(1, 7):
         assert after.position_at("shop", ts) == before.position_at("shop", ts)
     assert after.next_ts == before.next_ts
-    kept = read_commits(world.store.root).to_pylist()
+    kept = read_commits(world.store.local_root).to_pylist()
     assert kept == [line for line in history.to_pylist() if line["kind"] != "rewrite"]
     log = sorted(path.name for path in (folder / "_delta_log").iterdir())
     assert log == ["00000000000000000007.checkpoint.parquet", "00000000000000000007.json",

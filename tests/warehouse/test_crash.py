@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.warehouse.faults import Death, deaths, dying_at
-from tests.warehouse.model import VIEW, Row, World, bag, opened
+from tests.warehouse.model import VIEW, Row, World, bag, folder_of, opened
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.metadata.plan_files import load_records
@@ -35,7 +35,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def reopened(template: World, folder: Path) -> World:
-    shutil.copytree(template.store.root, folder)
+    shutil.copytree(template.store.local_root, folder)
     return World(Store.open(folder, "test", time.time), history=list(template.history))
 
 
@@ -148,7 +148,7 @@ def test_a_view_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_dropped_view_is_gone_and_its_table_follows(template: World, tmp_path: Path) -> None:
     world = reopened(template, tmp_path / "w")
-    folder = world.store.folder_of(VIEW)
+    folder = folder_of(world.store)
     world.store.commit([Drop(VIEW, world.view.table)])
     assert folder.exists(), "readers may still use it"
     world.store.close()
@@ -168,12 +168,12 @@ def assert_no_orphans(world: World) -> None:
     active = {file.path for file in world.store.table_of(VIEW).active_files()}
     removed = {
         path
-        for record in load_records(world.store.root)[1]
+        for record in load_records(world.store.local_root)[1]
         for change in record.changes
         for path in getattr(change, "removes", ())
     }
-    found = {path.name for path in world.store.folder_of(VIEW).glob("*.parquet")}
+    found = {path.name for path in folder_of(world.store).glob("*.parquet")}
     assert active <= found <= active | removed
-    assert not list((world.store.root / "spool").iterdir())
+    assert not list((world.store.local_root / "spool").iterdir())
     for name in ("", "records", "plans"):
-        assert not list((world.store.root / name).glob(".new-*"))
+        assert not list((world.store.local_root / name).glob(".new-*"))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.warehouse.model import SCHEMA, VIEW, World, bag, opened, signed
+from tests.warehouse.model import SCHEMA, VIEW, World, bag, folder_of, opened, signed
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.updates.view_actions import DeleteKeys
@@ -66,7 +66,7 @@ def test_a_damaged_data_file_is_never_read_as_rows(
     world: World, damage: Damage, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
-    for path in sorted(world.store.folder_of(VIEW).glob("*.parquet")):
+    for path in sorted(folder_of(world.store).glob("*.parquet")):
         good = path.read_bytes()
         for _ in range(60 if damage is flip else 3):
             write(path, damage(good, chance))
@@ -80,7 +80,7 @@ def test_a_damaged_data_file_is_never_read_as_rows(
 
 
 def test_every_flipped_bit_of_a_footer_is_noticed_by_a_search(world: World, tmp_path: Path) -> None:
-    [path, *_] = sorted(world.store.folder_of(VIEW).glob("*.parquet"))
+    [path, *_] = sorted(folder_of(world.store).glob("*.parquet"))
     good = path.read_bytes()
     search = [DeleteKeys(("k",), pa.table({"k": [0, 1, 2]}))]
     footer = int.from_bytes(good[-8:-4], "little") + 8
@@ -97,7 +97,7 @@ def test_a_damaged_log_entry_is_never_read_as_a_list(
     chance = random.Random(11)
     expected = world.expected(world.view.ts)
     refused = 0
-    for path in sorted((world.store.folder_of(VIEW) / "_delta_log").glob("*.json")):
+    for path in sorted((folder_of(world.store) / "_delta_log").glob("*.json")):
         good = path.read_bytes()
         for _ in range(25 if damage is flip else 3):
             write(path, damage(good, chance))
@@ -117,7 +117,9 @@ def two_views(root: Path) -> None:
         for name, k in (("good", 1), ("bad", 2)):
             table = store.new_table(name)
             rows = signed(SCHEMA, {(k, "x"): 1}, 1)
-            file = write_rows(store.table_folder(table), SCHEMA, rows, store.head.record + 1, 0)
+            file = write_rows(
+                store.local_root.joinpath("views", table), SCHEMA, rows, store.head.record + 1, 0
+            )
             create = Create(name, table, "SELECT ...", SCHEMA, 1, {"shop": 0}, (file,), True)
             store.commit([create])
 
@@ -150,7 +152,7 @@ def test_a_foreign_entry_while_the_warehouse_is_open_is_refused(
     world: World, tmp_path: Path
 ) -> None:
     version = world.view.location.version
-    entry = world.store.folder_of(VIEW) / "_delta_log" / f"{version + 1:020d}.json"
+    entry = folder_of(world.store) / "_delta_log" / f"{version + 1:020d}.json"
     entry.write_text('{"commitInfo":{"operation":"WRITE"}}\n')
     with pytest.raises(Exception, match=r"another writer|not at") as caught:
         world.append({(7, "x"): 1})
@@ -160,7 +162,10 @@ def test_a_foreign_entry_while_the_warehouse_is_open_is_refused(
 
 def test_a_warehouse_of_before_opens_and_gains_digests(world: World, tmp_path: Path) -> None:
     """Files without digests in their names, a log and a head that list them."""
-    folder, head = world.store.folder_of(VIEW), tmp_path / NAME
+    folder, head = (
+        folder_of(world.store),
+        tmp_path / NAME,
+    )
     renamed = {p.name: f"{p.name[:-45]}.parquet" for p in folder.glob("*.parquet")}
     for path in [*(folder / "_delta_log").glob("*.json"), *(tmp_path / "records").glob("*.json")]:
         text = path.read_text()
@@ -188,7 +193,7 @@ def test_a_warehouse_of_before_opens_and_gains_digests(world: World, tmp_path: P
 
 
 def test_data_files_have_page_checksums(world: World) -> None:
-    [path, *_] = sorted(world.store.folder_of(VIEW).glob("*.parquet"))
+    [path, *_] = sorted(folder_of(world.store).glob("*.parquet"))
     good = path.read_bytes()
     column = pq.read_metadata(path).row_group(0).column(0)
     at = column.data_page_offset + column.total_compressed_size - 1

@@ -82,7 +82,7 @@ def every_type(tmp_path: Path) -> World:
 def test_spark_and_arrow_read_the_same_values_of_every_type(
     spark: SparkSession, every_type: World, tmp_path: Path
 ) -> None:
-    world, root, staging = every_type, every_type.store.root, tmp_path / "staging"
+    world, root, staging = every_type, every_type.store.local_root, tmp_path / "staging"
     for ts in (1, 2, 3):
         frame = state_frame(spark, root, world.view, staging, ts)
         assert bag(arrow(frame, world.schema)) == world.expected(ts)
@@ -97,7 +97,7 @@ def test_spark_and_arrow_read_the_same_values_of_every_type(
 
 
 def spark_agrees(world: World, spark: SparkSession, staging: Path) -> None:
-    view, root = world.view, world.store.root
+    view, root = world.view, world.store.local_root
     frame = state_frame(spark, root, view, staging, view.ts)
     assert bag(arrow(frame, view.schema)) == world.expected(view.ts)
     moved = changes_frame(spark, root, view, staging, view.horizon).toArrow()
@@ -181,7 +181,7 @@ def test_publishing_replaces_the_whole_content_at_once(
     spark: SparkSession, every_type: World
 ) -> None:
     world = every_type
-    folder = world.store.root / "published" / VIEW
+    folder = world.store.local_root / "published" / VIEW
     assert publish_view(world.store, spark, VIEW) == 1
     assert published(folder) == world.expected(3)
     world.append({ROWS[2]: -1})
@@ -199,7 +199,7 @@ def test_a_killed_publication_leaves_the_old_or_the_new(
     spark: SparkSession, tmp_path: Path, moment: int
 ) -> None:
     with opened(tmp_path / "warehouse") as world:
-        folder = world.store.root / "published" / VIEW
+        folder = world.store.local_root / "published" / VIEW
         publish_view(world.store, spark, VIEW)
         world.append({(5, "e"): 2})
         lived = lives(
@@ -216,16 +216,16 @@ def test_a_killed_publication_leaves_the_old_or_the_new(
 def test_a_published_table_follows_a_new_schema(spark: SparkSession, tmp_path: Path) -> None:
     with opened(tmp_path / "warehouse") as world:
         publish_view(world.store, spark, VIEW)
-        shutil.copytree(world.store.root / "published" / VIEW, tmp_path / "kept")
+        shutil.copytree(world.store.local_root / "published" / VIEW, tmp_path / "kept")
     with Store.open(tmp_path / "other", "test", time.time) as store:
         stamped = World(store, pa.schema({"at": pa.timestamp("us")}))
         stamped.load({(datetime(2024, 1, 1),): 1})
-        shutil.copytree(tmp_path / "kept", store.root / "published" / VIEW)
+        shutil.copytree(tmp_path / "kept", store.local_root / "published" / VIEW)
         publish_view(store, spark, VIEW)
-        table = DeltaTable(str(store.root / "published" / VIEW))
+        table = DeltaTable(str(store.local_root / "published" / VIEW))
         assert [field.name for field in table.schema().fields] == ["at"]
         assert "timestampNtz" in (table.protocol().reader_features or [])
-        assert published(store.root / "published" / VIEW) == stamped.expected(1)
+        assert published(store.local_root / "published" / VIEW) == stamped.expected(1)
 
 
 def test_reading_starts_no_spark_and_ends_well(tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def test_a_small_commit_is_seen_at_once_and_makes_no_file(world: World) -> None:
     world.append({(8, "x"): 1})
     world.check()
     assert data_files(world) == before
-    assert read_flushed_head(world.store.root).record == 1
+    assert read_flushed_head(world.store.local_root).record == 1
     assert len(segments(world)) == 1
-    assert load_ledger(world.store.root).next_ts == world.store.ledger.next_ts
-    assert [record.n for record in load_records(world.store.root)[1]] == [1, 2, 3]
-    assert read_commits(world.store.root)["ts"].to_pylist() == [LOADED, 2, 3]
+    assert load_ledger(world.store.local_root).next_ts == world.store.ledger.next_ts
+    assert [record.n for record in load_records(world.store.local_root)[1]] == [1, 2, 3]
+    assert read_commits(world.store.local_root)["ts"].to_pylist() == [LOADED, 2, 3]
 
 
 def test_tables_follow_with_one_file_for_many_commits(world: World) -> None:
@@ -60,11 +60,11 @@ def test_tables_follow_with_one_file_for_many_commits(world: World) -> None:
     assert len(data_files(world)) == before + 1
     assert lake_rows(world) == world.expected(world.view.ts)
     world.check()
-    assert read_flushed_head(world.store.root).record == 21
+    assert read_flushed_head(world.store.local_root).record == 21
     world.store.group.flush_tables()
     assert len(data_files(world)) == before + 1, "nothing was left to flush"
-    assert len(list((world.store.root / "plans").glob("*.json"))) == 1
-    assert len(list((world.store.root / "records").glob("*.json"))) == 2
+    assert len(list((world.store.local_root / "plans").glob("*.json"))) == 1
+    assert len(list((world.store.local_root / "records").glob("*.json"))) == 2
 
 
 def test_closing_flushes_and_leaves_no_journal(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_a_plan_without_a_record_was_never_formed(tmp_path: Path) -> None:
 def test_a_plan_goes_before_any_record(world: World) -> None:
     plan = world.plan()
     world.store.commit([Stop(VIEW, "wait")])
-    assert load_ledger(world.store.root).next_ts == plan.entries[-1].ts + 1
+    assert load_ledger(world.store.local_root).next_ts == plan.entries[-1].ts + 1
     world.store.group.flush_tables()
-    assert load_ledger(world.store.root).next_ts == plan.entries[-1].ts + 1
+    assert load_ledger(world.store.local_root).next_ts == plan.entries[-1].ts + 1
     clean_warehouse(world.store, retention_s=-1, fold_at_least=1)
     world.append(CHANGE)
     world.store.commit([Resume(VIEW)])
@@ -134,7 +134,7 @@ def test_a_plan_goes_before_any_record(world: World) -> None:
 def test_whatever_is_not_small_is_preceded_by_a_flush(world: World) -> None:
     world.append({(8, "x"): 1})
     world.append({(n, "many"): 1 for n in range(group_commit.UNFLUSHED_ROWS + 1)})
-    assert read_flushed_head(world.store.root).record == world.store.head.record == 3
+    assert read_flushed_head(world.store.local_root).record == world.store.head.record == 3
     world.check()
     for value in range(3):
         world.append({(value, "y"): 1})
@@ -142,7 +142,7 @@ def test_whatever_is_not_small_is_preceded_by_a_flush(world: World) -> None:
     world.check()
     world.append(CHANGE)
     world.store.commit([Drop(VIEW, world.view.table)])
-    assert read_head(world.store.root).views == {}
+    assert read_head(world.store.local_root).views == {}
 
 
 def test_a_commit_waits_for_a_flush_when_there_is_too_much(
@@ -169,7 +169,7 @@ def test_a_commit_whose_flush_fails_is_committed(
         world.append({(8, "x"): 1})
     assert "the disk is full" in (refused.value.detail or "")
     world.store.abandon_store()
-    with Store.open(world.store.root, "test", time.time) as store:
+    with Store.open(world.store.local_root, "test", time.time) as store:
         assert store.head.record == 2
         World(store, history=world.history).check()
 
@@ -214,7 +214,7 @@ def test_a_new_segment_begins_when_one_is_long(
 
 def test_rows_in_the_journal_are_found_by_key(world: World) -> None:
     world.append({(8, "x"): 1, (9, None): 2})
-    found = find_rows(world.store.root, world.view, [{"k": pa.array([8, 1])}])
+    found = find_rows(world.store.local_root, world.view, [{"k": pa.array([8, 1])}])
     assert {(row["k"], row["s"]): row["_count"] for row in found.to_pylist()} == {
         (1, "a"): 1,
         (8, "x"): 1,
@@ -223,7 +223,7 @@ def test_rows_in_the_journal_are_found_by_key(world: World) -> None:
 
 def test_an_older_program_refuses_with_the_way_out(world: World) -> None:
     world.append(CHANGE)
-    path = world.store.root / NAME
+    path = world.store.local_root / NAME
     with pytest.raises(WarehouseError, match="a head of format 2, this program knows 1"):
         sealed_json.unseal_file(path, "head", "")
 
@@ -281,7 +281,7 @@ def test_who_lost_the_lock_shows_and_acknowledges_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.append(CHANGE)
-    root, real = world.store.root, os.fdatasync
+    root, real = world.store.local_root, os.fdatasync
     history = list(world.history)
 
     def taken_over(descriptor: int) -> None:
@@ -313,7 +313,7 @@ def test_a_zombie_that_writes_late_changes_nothing(
 ) -> None:
     """Stopped between the question for its lock and its write, for as long as others go on."""
     world.append(CHANGE)
-    root, real = world.store.root, os.pwrite
+    root, real = world.store.local_root, os.pwrite
     history = list(world.history)
 
     def late(descriptor: int, data: bytes, offset: int) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.warehouse.model import VIEW, World, bag, opened
+from tests.warehouse.model import VIEW, World, bag, folder_of, opened
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.retention import clean_warehouse
 from viewkeeper.warehouse.rows.view_state import newest_state, read_state
@@ -78,7 +78,7 @@ def test_what_the_log_named_within_the_retention_stays(tmp_path: Path) -> None:
         for k in range(3):
             world.append({(k, "x"): 1})
         merge_tail(world.store, VIEW)
-        log = world.store.folder_of(VIEW) / "_delta_log"
+        log = folder_of(world.store) / "_delta_log"
         listed = {path.name for path in log.iterdir()}
         long_ago = time.time() - 7200
         for path in log.iterdir():

@@ -14,7 +14,7 @@ import pytest
 
 from tests.warehouse.faults import Death, deaths, dying_at
 from tests.warehouse.journal_world import SYNCS, is_whole, lake_rows, segments
-from tests.warehouse.model import VIEW, Row, World, bag, opened
+from tests.warehouse.model import VIEW, Row, World, bag, folder_of, opened
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage.journal_file import PAGE
 from viewkeeper.warehouse import group_commit, journal_writer
@@ -52,12 +52,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def copied(template: World, folder: Path) -> World:
-    shutil.copytree(template.store.root, folder)
+    shutil.copytree(template.store.local_root, folder)
     return World(Store.open(folder, "test", time.time), history=list(template.history))
 
 
 def test_a_killed_maintainer_left_everything(template: World, tmp_path: Path) -> None:
-    shutil.copytree(template.store.root, tmp_path / "w")
+    shutil.copytree(template.store.local_root, tmp_path / "w")
     view = read_head(tmp_path / "w").require_view(VIEW)
     assert bag(read_state(tmp_path / "w", view)) == template.expected(view.ts)
     with Store.open(tmp_path / "w", "test", time.time) as store:
@@ -66,7 +66,7 @@ def test_a_killed_maintainer_left_everything(template: World, tmp_path: Path) ->
         assert lake_rows(revived) == revived.expected(revived.view.ts)
         assert segments(revived) == []
         assert store.head.record == 6
-        assert is_whole(store.root)
+        assert is_whole(store.local_root)
 
 
 ACTS: dict[str, Callable[[World], object]] = {
@@ -137,7 +137,7 @@ def check_revived(
 def test_a_recovery_that_dies_is_recovered(template: World, tmp_path: Path) -> None:
     def step(moment: int, after: bool) -> bool:
         folder = tmp_path / f"{moment}{after}"
-        shutil.copytree(template.store.root, folder)
+        shutil.copytree(template.store.local_root, folder)
         died = False
         try:
             with dying_at(moment, after, SYNCS):
@@ -160,7 +160,7 @@ def test_a_version_of_a_table_never_changes(template: World, tmp_path: Path) -> 
         world = copied(template, folder)
         world.store.group.begin(nullcontext)
         world.append({(50, "before"): 1})
-        log = world.store.folder_of(VIEW) / "_delta_log"
+        log = folder_of(world.store) / "_delta_log"
         try:
             with dying_at(moment, True, SYNCS):
                 world.store.group.flush_tables()
@@ -199,7 +199,7 @@ def test_every_byte_of_the_last_commit(tmp_path: Path, way: str, step: int) -> N
     whole = before[:PAGE] + path.read_bytes()[PAGE:]
     used = len(whole.rstrip(b"\0"))
     start = len(before.rstrip(b"\0"))
-    root = world.store.root
+    root = world.store.local_root
     for at in (*range(start, used, step), used):
         left = whole[:at]
         path.write_bytes(left.ljust(len(whole), b"\0") if way == "zeroed" else left)
@@ -213,7 +213,7 @@ def test_every_byte_of_the_last_commit(tmp_path: Path, way: str, step: int) -> N
 
 
 def test_what_was_shown_and_is_lost_is_refused(template: World, tmp_path: Path) -> None:
-    shutil.copytree(template.store.root, tmp_path / "w")
+    shutil.copytree(template.store.local_root, tmp_path / "w")
     (path,) = (tmp_path / "w" / "journal").glob("*.vkj")
     whole = path.read_bytes()
     used = len(whole.rstrip(b"\0"))
@@ -263,7 +263,7 @@ def act_at_random(world: World, rng: random.Random) -> None:
             group.flush_tables()
         case "kill":
             store.abandon_store() if rng.random() < 0.6 else store.close()
-            world.store = Store.open(store.root, "test", time.time)
+            world.store = Store.open(store.local_root, "test", time.time)
         case "group" if group.is_on:
             group.end()
         case "group":
@@ -286,7 +286,7 @@ def die_at_random(world: World, rng: random.Random) -> None:
         if rng.random() < 0.5:
             world.store.group.flush_tables()
     world.store.abandon_store()
-    world.store = Store.open(world.store.root, "test", time.time)
+    world.store = Store.open(world.store.local_root, "test", time.time)
     if len(world.history) == before and world.view.ts > world.history[-1][0]:
         world.history.append((world.view.ts, Counter(rows)))
 

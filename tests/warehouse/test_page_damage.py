@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.warehouse.model import VIEW, World
+from tests.warehouse.model import VIEW, World, folder_of
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import CorruptError
 from viewkeeper.warehouse.compact import compact_view
@@ -47,7 +47,7 @@ def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Pat
         world = World(store)
         world.load({(k, f"row {k}"): 1 for k in range(100)})
         world.append({(1, "later"): 1})
-        folder = store.folder_of(VIEW)
+        folder = folder_of(store)
     path = max(folder.glob("b*.parquet"), key=lambda path: path.stat().st_size)
     flip_unseen(path)
     return world, path
@@ -57,10 +57,10 @@ def test_spark_refuses_a_damaged_page(
     damaged: tuple[World, Path], spark: SparkSession, tmp_path: Path
 ) -> None:
     world, path = damaged
-    with Store.open(world.store.root, "test", world.store.now) as store:
+    with Store.open(world.store.local_root, "test", world.store.now) as store:
         view = store.head.require_view(VIEW)
         # Of the time before the tail, of which nobody has to look for rows in the body first.
-        frame = state_frame(spark, store.root, view, tmp_path / "staging", view.horizon)
+        frame = state_frame(spark, store.local_root, view, tmp_path / "staging", view.horizon)
         for action in (
             lambda: Courier().run_job(frame.collect),
             lambda: compact_view(store, spark, VIEW, store.head.require_view(VIEW).ts),

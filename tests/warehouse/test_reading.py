@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.warehouse.model import VIEW, Row, World
+from tests.warehouse.model import VIEW, Row, World, folder_of
 from tests.warehouse.test_redefine import redefine
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.settings.project_file import SparkSettings
@@ -82,7 +82,7 @@ def bag_of(rows: pa.Table) -> Counter[str]:
 
 def check_all_ways(world: World) -> None:
     """Every ts, all columns, single ones, and filters, against the sum of what is stored."""
-    view, root = world.view, world.store.root
+    view, root = world.view, world.store.local_root
     for ts in (*range(view.horizon, view.ts + 1), None):
         meant = repeat_rows(read_counted(root, view, ts))
         assert bag_of(read_state(root, view, ts)) == bag_of(meant), f"as of {ts}"
@@ -126,7 +126,7 @@ def keeping(tmp_path: Path) -> Iterator[World]:
 
 
 def kept_files(world: World) -> list[Path]:
-    return [*(world.store.folder_of(VIEW) / touched_rows.FOLDER).glob("*")]
+    return [*(folder_of(world.store) / touched_rows.FOLDER).glob("*")]
 
 
 def test_touched_rows_are_kept_and_what_is_kept_is_not_looked_for_again(
@@ -175,7 +175,7 @@ def test_touched_rows_of_another_body_are_not_used(keeping: World, tmp_path: Pat
         other = World(store)
         other.load({(k, f"text {k}"): 1 for k in reversed(range(20))})
         other.append({(9, "text 9"): -1})
-        folder = store.folder_of(VIEW) / touched_rows.FOLDER
+        folder = folder_of(store) / touched_rows.FOLDER
         folder.mkdir()
         shutil.copy(kept, folder)
         check_all_ways(other)
@@ -196,7 +196,7 @@ def test_stale_touched_rows_are_completed(keeping: World) -> None:
 def test_who_may_not_write_reads_all_the_same(
     keeping: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.rmtree(keeping.store.folder_of(VIEW) / touched_rows.FOLDER)
+    shutil.rmtree(folder_of(keeping.store) / touched_rows.FOLDER)
     monkeypatch.setattr(os, "access", lambda *_: False)
     check_all_ways(keeping)
     assert kept_files(keeping) == []
@@ -229,14 +229,14 @@ def test_a_row_is_found_without_reading_the_body(
         return columns(fragment, names, where)
 
     monkeypatch.setattr(file_search, "_read_columns", watched)
-    found = read_state(keeping.store.root, keeping.view, where=pc.field("k") == 11)
+    found = read_state(keeping.store.local_root, keeping.view, where=pc.field("k") == 11)
     assert found.to_pylist() == [{"k": 11, "s": "text 11"}] * 2
     assert read == [2], "one row group of ten"
 
 
 @pytest.mark.parametrize("where", [pc.field("none") == 1, pc.scalar(1) / pc.field("k") == 1])
 def test_a_condition_without_a_value_is_no_damage(keeping: World, where: Any) -> None:
-    view = View(VIEW, keeping.store.root, SparkHandle(SparkSettings()))
+    view = View(VIEW, keeping.store.local_root, SparkHandle(SparkSettings()))
     with pytest.raises(ExpressionError, match="the condition has no value"):
         view.arrow(where=where)
     with pytest.raises(DefinitionError, match="no column none"):
@@ -248,7 +248,7 @@ def test_spark_shows_the_same_and_compaction_puts_rows_in_order(
     keeping: World, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Two large files of one size, counts above one, an as-of read, and what lies ahead."""
-    world, root = keeping, keeping.store.root
+    world, root = keeping, keeping.store.local_root
     world.append({(k, f"text {k}"): 1 for k in range(30, 35)})
     world.append({(31, "text 31"): -1, (None, None): 1, (40, "soon gone"): -1})
 
@@ -264,11 +264,9 @@ def test_spark_shows_the_same_and_compaction_puts_rows_in_order(
     compact_view(world.store, spark, VIEW, world.view.horizon)
     agree()
     body = [f for f in world.store.active_files(VIEW) if f.ts_max <= world.view.horizon]
-    rows = pa.concat_tables(
-        [pq.read_table(world.store.folder_of(VIEW) / file.path) for file in body]
-    )
+    rows = pa.concat_tables([pq.read_table(folder_of(world.store) / file.path) for file in body])
     assert rows.equals(rows.sort_by("k")), "one file, in the order of its key"
-    assert not data_files.is_unordered(world.store.folder_of(VIEW), body, VIEW)
+    assert not data_files.is_unordered(folder_of(world.store), body, VIEW)
     compact_view(world.store, spark, VIEW, world.view.horizon)
     assert {*body} <= {*world.store.active_files(VIEW)}, "what is in order stays as it is"
     compact_view(world.store, spark, VIEW, world.view.ts)

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.warehouse.faults import Death, deaths, dying_at
-from tests.warehouse.model import SCHEMA, VIEW, Row, World, bag, opened, signed, world
+from tests.warehouse.model import SCHEMA, VIEW, Row, World, bag, folder_of, opened, signed, world
 from viewkeeper.updates.view_actions import DeleteKeys
 from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.lake.data_files import write_rows
@@ -58,7 +58,13 @@ def redefine(made: World, schema: pa.Schema, rows: dict[Row, int] | None = None)
     plan = made.plan()
     ts = plan.entries[-1].ts
     number = made.store.head.record + 1
-    file = write_rows(made.store.folder_of(VIEW), schema, signed(schema, rows, ts), number, 0)
+    file = write_rows(
+        folder_of(made.store),
+        schema,
+        signed(schema, rows, ts),
+        number,
+        0,
+    )
     positions = {"shop": ts - 1}
     change = Redefine(VIEW, "new", version(schema, ts), schema, ts, positions, (file,))
     made.store.commit([change], plan.n)
@@ -67,20 +73,22 @@ def redefine(made: World, schema: pa.Schema, rows: dict[Row, int] | None = None)
 def test_a_dropped_column_folds_counts(world: World) -> None:
     world.append({(9, "a"): 1, (1, "a"): 1})
     redefine(world, NARROW)
-    view = read_head(world.store.root).require_view(VIEW)
+    view = read_head(world.store.local_root).require_view(VIEW)
     assert (view.definition, view.versions[-1].text) == ("new", "SELECT ...")
     assert view.versions[-1] == version(NARROW, view.ts)
-    assert bag(read_state(world.store.root, view)) == Counter({("a",): 3, (None,): 2, ("",): 1})
-    before = bag(read_state(world.store.root, view, view.ts - 1))
+    assert bag(read_state(world.store.local_root, view)) == Counter(
+        {("a",): 3, (None,): 2, ("",): 1}
+    )
+    before = bag(read_state(world.store.local_root, view, view.ts - 1))
     assert before == Counter({("a",): 1, (None,): 2, ("",): 1})
 
 
 def test_an_added_column_is_null_and_a_wider_type_holds_the_old_values(world: World) -> None:
     redefine(world, LONGER)
-    assert bag(read_state(world.store.root, world.view))[(1, "a", None)] == 1
+    assert bag(read_state(world.store.local_root, world.view))[(1, "a", None)] == 1
     redefine(world, WIDE, {(Decimal("1.25"), "a"): 1, (Decimal("1.00"), "a"): -1})
     expected = Counter({(Decimal("1.25"), "a"): 1, (Decimal(2), None): 2, (Decimal(3), ""): 1})
-    assert bag(read_state(world.store.root, world.view)) == expected
+    assert bag(read_state(world.store.local_root, world.view)) == expected
 
 
 def test_merging_folding_emptying_and_deleting_by_key_see_the_columns_of_now(
@@ -89,7 +97,7 @@ def test_merging_folding_emptying_and_deleting_by_key_see_the_columns_of_now(
     world.append({(4, "d"): 1})
     world.append({(5, "d"): 2})
     redefine(world, NARROW)
-    root, expected = world.store.root, Counter({("a",): 1, (None,): 2, ("",): 1, ("d",): 3})
+    root, expected = world.store.local_root, Counter({("a",): 1, (None,): 2, ("",): 1, ("d",): 3})
     assert bag(state_frame(spark, root, world.view, tmp_path).toArrow()) == expected
     delete = DeleteKeys(("s",), pa.table({"s": ["d"]}))
     assert acted(root, world.view, [delete]).to_pylist() == [{"s": "d", "_count": -3}]
@@ -100,7 +108,7 @@ def test_merging_folding_emptying_and_deleting_by_key_see_the_columns_of_now(
     compact_view(world.store, spark, VIEW, world.view.ts)
     assert bag(read_state(root, world.view)) == expected
     assert world.view.distinct
-    library = DeltaTable(str(world.store.folder_of(VIEW))).to_pyarrow_table()
+    library = DeltaTable(str(folder_of(world.store))).to_pyarrow_table()
     assert library.schema.names == ["s", "_count", "_ts"]
     assert sum(int(count or 0) for count in library["_count"].to_pylist()) == 7
 
@@ -111,15 +119,15 @@ def test_spark_reads_old_files_under_a_wider_type(
 ) -> None:
     wider = [pa.field("k", wide), pa.field("s", pa.string()), pa.field("extra", pa.int64())]
     redefine(world, pa.schema(wider))
-    found = bag(state_frame(spark, world.store.root, world.view, tmp_path).toArrow())
-    assert found == bag(read_state(world.store.root, world.view))
+    found = bag(state_frame(spark, world.store.local_root, world.view, tmp_path).toArrow())
+    assert found == bag(read_state(world.store.local_root, world.view))
     assert found[(Decimal(2), None, None)] == 2
 
 
 def test_other_readers_see_the_schema_of_now(world: World) -> None:
     columns: dict[str, pa.DataType] = {"s": pa.string(), "at": pa.timestamp("us")}
     redefine(world, pa.schema(columns))
-    table = DeltaTable(str(world.store.folder_of(VIEW)))
+    table = DeltaTable(str(folder_of(world.store)))
     assert table.to_pyarrow_table().schema.names == ["s", "at", "_count", "_ts"]
     assert "timestampNtz" in (table.protocol().reader_features or [])
 
@@ -135,7 +143,7 @@ def test_a_death_leaves_the_old_definition_or_the_new(tmp_path: Path, repaired: 
 
     def step(moment: int, after: bool) -> bool:
         folder = tmp_path / f"{moment}{after}"
-        shutil.copytree(template.store.root, folder)
+        shutil.copytree(template.store.local_root, folder)
         made, died = World(Store.open(folder, "test", time.time)), False
         try:
             with dying_at(moment, after):

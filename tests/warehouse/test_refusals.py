@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.warehouse.model import VIEW, World, bag, opened, world
+from tests.warehouse.model import VIEW, World, bag, folder_of, opened, world
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import DigestSink
@@ -32,10 +32,10 @@ __all__ = ["world"]
 
 def test_a_second_writer_is_told_who_holds_the_warehouse(world: World) -> None:
     with pytest.raises(LockedError) as refused:
-        Store.open(world.store.root, "other", time.time)
+        Store.open(world.store.local_root, "other", time.time)
     assert f"process {os.getpid()} on " in str(refused.value)
     assert "(test), since " in str(refused.value)
-    assert read_head(world.store.root) == world.store.head, "reading needs no lock"
+    assert read_head(world.store.local_root) == world.store.head, "reading needs no lock"
 
 
 def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_a_record_that_is_there_fences_off_the_late_writer(world: World) -> None:
     number = world.store.head.record + 1
-    (world.store.root / "records" / f"{number:020d}.json").write_bytes(b"the other's")
+    (world.store.local_root / "records" / f"{number:020d}.json").write_bytes(b"the other's")
     with pytest.raises(WarehouseError, match="already there"):
         world.append({(5, "e"): 1})
-    assert read_head(world.store.root).record == number - 1
+    assert read_head(world.store.local_root).record == number - 1
     with pytest.raises(WarehouseError, match="open the warehouse again"):
         world.store.commit([])
 
@@ -76,7 +76,7 @@ def test_a_full_disk_changes_nothing_and_says_so(world: World, call: str) -> Non
         world.append({(5, "e"): 1})
     assert refused.value.hint is not None
     assert "disk is full" in refused.value.hint
-    assert read_head(world.store.root) == before
+    assert read_head(world.store.local_root) == before
     world.append({(5, "e"): 1})
     world.check()
 
@@ -127,7 +127,7 @@ def test_a_file_that_does_not_fit_leaves_nothing(world: World) -> None:
             world.append({(5, "e" * 10_000): 1})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert len(list(world.store.folder_of(VIEW).glob("*.parquet"))) == 1
+    assert len(list(folder_of(world.store).glob("*.parquet"))) == 1
     world.append({(5, "e"): 1})
     world.check()
 
@@ -145,7 +145,7 @@ def test_a_disk_that_refuses_the_first_bytes_leaves_nothing(
         with pytest.raises(WarehouseError, match="cannot write") as refused:
             world.append({(5, "e"): 1})
     assert refused.value.hint
-    assert len(list(world.store.folder_of(VIEW).glob("*.parquet"))) == 1
+    assert len(list(folder_of(world.store).glob("*.parquet"))) == 1
     world.append({(5, "e"): 1})
     world.check()
 
@@ -227,13 +227,17 @@ def test_a_newer_format_is_not_guessed_at(tmp_path: Path) -> None:
 
 
 def test_a_file_that_differs_from_its_descriptor_is_never_committed(world: World) -> None:
-    (file,) = world.files(world.store.folder_of(VIEW), {(5, "e"): 1}, 2)
+    (file,) = world.files(
+        folder_of(world.store),
+        {(5, "e"): 1},
+        2,
+    )
     other = DataFile(file.path, file.size, 2, 1, 1, 1, 2, 2)
     missing = DataFile("b0-0-gone.parquet", 1, 1, 1, 1, 1, 2, 2)
     for wrong in (other, missing):
         with pytest.raises(CorruptError, match="not what its writer described"):
             world.store.commit([Advance(VIEW, 2, {"shop": 1}, (wrong,))])
-    assert bag(read_state(world.store.root, world.view)) == world.expected(1)
+    assert bag(read_state(world.store.local_root, world.view)) == world.expected(1)
 
 
 def test_what_is_created_must_be_new_and_what_is_replaced_is_whole(tmp_path: Path) -> None:

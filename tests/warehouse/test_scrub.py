@@ -149,7 +149,7 @@ def test_a_warehouse_of_before_is_closed_to_others(tmp_path: Path) -> None:
 def test_a_lost_identity_is_never_a_new_one(tmp_path: Path) -> None:
     assert make_identity(tmp_path / "new") == known_identity(tmp_path / "new")
     with opened(tmp_path / "w") as world:
-        root = world.store.root
+        root = world.store.local_root
         with pytest.raises(CorruptError, match="identity") as refused:
             make_identity(root)
         assert "uuidgen >" in (refused.value.hint or "")

@@ -97,7 +97,7 @@ def attempts(template: World, root: Path, work: Callable[[World], None], stride:
     for number, moment in enumerate(range(1, 1000, stride)):
         for after in (False, True) if stride == 1 else (number % 2 == 0,):
             shutil.rmtree(root, ignore_errors=True)
-            shutil.copytree(template.store.root, root)
+            shutil.copytree(template.store.local_root, root)
             second = Second(root, template)
             with (
                 suppress(WarehouseError),
@@ -118,7 +118,7 @@ def check_second(second: Second) -> None:
     second.world.append({(9, "later"): 1})
     second.world.check()
     second.world.store.close()
-    with Store.open(second.world.store.root, "third", time.time) as store:
+    with Store.open(second.world.store.local_root, "third", time.time) as store:
         World(store, history=second.world.history).check()
 
 
@@ -141,7 +141,7 @@ def test_a_writer_that_slept_folds_nothing(stride: int, template: World, tmp_pat
 
 def test_numbers_that_are_free_again_let_nobody_back_in(template: World, tmp_path: Path) -> None:
     root = tmp_path / "w"
-    shutil.copytree(template.store.root, root)
+    shutil.copytree(template.store.local_root, root)
     with Store.open(root, "first", time.time) as store:
         first = World(store, history=list(template.history))
         second = Second(root, template)

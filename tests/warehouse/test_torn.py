@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.warehouse.model import VIEW, World, bag, opened
+from tests.warehouse.model import VIEW, World, bag, folder_of, opened
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.lake_table import LakeTable
@@ -42,13 +42,13 @@ def test_a_torn_entry_is_redone_from_the_record(tmp_path: Path, tear: Tear) -> N
         world.append({(5, "e"): 1})
         before = (tmp_path / NAME).read_bytes()
         world.append({(6, "f"): 1})
-        entry = newest_entry(world.store.folder_of(VIEW))
+        entry = newest_entry(folder_of(world.store))
     # The head that named the entry is lost with it: it is written after the entry was synced.
     (tmp_path / NAME).write_bytes(before)
     entry.write_bytes(tear(entry.read_bytes()))
     with Store.open(tmp_path, "test", time.time) as store:
         World(store, history=world.history).check()
-        assert DeltaTable(str(store.folder_of(VIEW))).version() == int(entry.stem)
+        assert DeltaTable(str(folder_of(store))).version() == int(entry.stem)
 
 
 @tears
@@ -58,7 +58,7 @@ def test_a_torn_checkpoint_is_forgotten(tmp_path: Path, tear: Tear) -> None:
         world.append({(6, "f"): 1})
         before = (tmp_path / NAME).read_bytes()
         merge_tail(world.store, VIEW)
-        folder = world.store.folder_of(VIEW)
+        folder = folder_of(world.store)
     (tmp_path / NAME).write_bytes(before)
     for path in [*(folder / "_delta_log").glob("*checkpoint*"), newest_entry(folder)]:
         path.write_bytes(tear(path.read_bytes()))
@@ -83,7 +83,7 @@ def test_a_torn_entry_of_a_table_without_records_is_dropped(tmp_path: Path, tear
 
 def test_another_writers_entry_is_refused_not_deleted(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
-        folder = world.store.folder_of(VIEW)
+        folder = folder_of(world.store)
     DeltaTable(str(folder)).alter.set_table_properties({"delta.appendOnly": "false"})
     with Store.open(tmp_path, "test", time.time) as store:
         assert "another writer changed this table" in str(store.damaged_views[VIEW])
@@ -97,7 +97,10 @@ def test_another_writers_entry_is_refused_not_deleted(tmp_path: Path) -> None:
 
 def test_another_writer_between_two_commits_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
-        other = LakeTable.open(world.store.folder_of(VIEW), world.store.table_of(VIEW).stored)
+        other = LakeTable.open(
+            folder_of(world.store),
+            world.store.table_of(VIEW).stored,
+        )
         other.commit(99, 0.0, [])
         with pytest.raises(WarehouseError, match="is committed but not yet visible") as refused:
             world.append({(5, "e"): 1})

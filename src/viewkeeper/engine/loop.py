@@ -139,6 +139,8 @@ def _maintain_until(maintainer: Maintainer, stop: threading.Event) -> None:
             continue
         if is_routine:
             maintainer.store.confirm_usable()
+            # Who was stopped for long finds out here that another process has taken over.
+            maintainer.store.confirm_lock()
             maintainer.acknowledge_commits()
             maintainer.tell_progress()
         pace.wait_for_news(maintainer.lookout, stop)

@@ -92,7 +92,7 @@ class PlanRunner:
         self._record_gap = record_gap
         self._batches = BatchRunner(workspace, lookout.tables.loaded_before)
         self._crossing = BarrierCrossing(workspace, self._batches)
-        self._history = ChangeArchive(self._store.root / "history", self._store.confirm_lock)
+        self._history = ChangeArchive(self._store.local_root / "history", self._store.confirm_lock)
         with self._store.group.left_changes() as left:
             self._history.restore_held(left)
         self._history.forget_after(self._store.ledger.next_ts - 1)

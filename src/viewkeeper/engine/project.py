@@ -32,8 +32,14 @@ from viewkeeper.engine.upkeep import WarehouseReader, compact_views, publish_vie
 from viewkeeper.engine.view import View
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue, read_views
 from viewkeeper.engine.views.workspace import Workspace
+from viewkeeper.engine.warehouse_lease import (
+    open_store,
+    renewing_lease,
+    renewing_remote,
+    wait_for_store,
+)
 from viewkeeper.errors import UnsupportedError
-from viewkeeper.storage import disk
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.view.definition import Graph, Relation
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
 from viewkeeper.warehouse.metadata.head import Head, read_head
@@ -79,8 +85,10 @@ class Project:
         try:
             if session is None:
                 session = self._open_session(summing)
-                session.maintainer.start_run(full_refresh, reanchor)
-            report = refresh_views(session.maintainer, summing.report, started)
+                with renewing_remote(session.maintainer.store):
+                    session.maintainer.start_run(full_refresh, reanchor)
+            with renewing_remote(session.maintainer.store):
+                report = refresh_views(session.maintainer, summing.report, started)
             kept = session.rest()
         finally:
             if session is not None and kept is None:
@@ -123,23 +131,47 @@ class Project:
         full_refresh: Sequence[str] = (),
         reanchor: Sequence[str] = (),
         sync_tables: bool = False,
+        standby: bool = False,
     ) -> Report:
         """Keep the views fresh until `stop` is set; the commit under way is finished first.
 
         Our own readers see every commit at once. Other readers of the views' Delta Lake tables see
-        small ones about a second later, or at once too with `sync_tables`.
+        small ones about a second later, or at once too with `sync_tables`. As a `standby` it waits
+        while another process maintains the warehouse, and takes over from one that is silent.
         """
         self._close_session()
         self.spark.begin_start()
         summing, stop = SummingObserver(observer or SilentObserver()), stop or threading.Event()
-        with self.open_maintainer("run", summing) as maintainer:
+        store = self._wait_for_store(stop) if standby else self._open_store("run")
+        if store is None:
+            return summing.report
+        with self._maintain_store(store, summing) as maintainer:
             return run_until(maintainer, summing.report, stop, full_refresh, reanchor, sync_tables)
+
+    def _wait_for_store(self, stop: threading.Event) -> Store | None:
+        """The warehouse, once nobody else maintains it; the views are as they are then."""
+        store = wait_for_store(self.settings.warehouse, "viewkeeper run", self.now, stop)
+        if store is not None:
+            try:
+                self.catalogue = _read_catalogue(self.settings, store.head)
+                self.catalogue.use_compiler(self._compile_report)
+                self.catalogue.use_refresh(self.settings.refresh.word_of)
+            except BaseException:
+                store.abandon_store()
+                raise
+        return store
 
     @contextmanager
     def open_maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
         """The maintainer of this project's warehouse, with the lock held."""
+        with self._maintain_store(self._open_store(command), observer) as maintainer:
+            yield maintainer
+
+    @contextmanager
+    def _maintain_store(self, store: Store, observer: Observer) -> Iterator[Maintainer]:
         with (
-            self._open_store(command) as store,
+            store,
+            renewing_lease(store),
             closing(self.open_connections()) as connections,
         ):
             maintainer = Maintainer(self._make_workspace(store, connections, observer))
@@ -147,7 +179,7 @@ class Project:
                 yield maintainer
 
     def _open_store(self, command: str) -> Store:
-        return Store.open(self.settings.warehouse, f"viewkeeper {command}", self.now)
+        return open_store(self.settings.warehouse, f"viewkeeper {command}", self.now)
 
     def _make_workspace(
         self, store: Store, connections: Connections, observer: Observer
@@ -162,7 +194,8 @@ class Project:
 
     def compact(self, told: Callable[[str], None] = lambda _: None) -> None:
         """Fold what is older than the retention, merge small files, remove what is unused."""
-        with Store.open(self.settings.warehouse, "viewkeeper compact", time.time) as store:
+        store = open_store(self.settings.warehouse, "viewkeeper compact", time.time)
+        with store, renewing_lease(store):
             compact_views(store, self.settings, self.spark, told)
 
     def publish(
@@ -268,8 +301,9 @@ class Project:
 
     def reader_name(self) -> str:
         """How this warehouse is called in its sources' lists of followers; made once."""
-        disk.make_folder(self.settings.warehouse)
-        disk.open_to(self.settings.warehouse, group=self.settings.access == "group")
+        storage = storage_of(self.settings.warehouse)
+        storage.make_folder(self.settings.warehouse)
+        storage.open_to(self.settings.warehouse, group=self.settings.access == "group")
         return make_identity(self.settings.warehouse)
 
     def close(self) -> None:
@@ -292,5 +326,8 @@ def open_project(
     touches no source. `now` is what the clock shows, in seconds since 1970."""
     settings = read_settings(Path(path))
     head = read_head(settings.warehouse)
-    views = read_views(settings.folder, frozenset(settings.sources), head)
-    return Project(settings, views, spark, now)
+    return Project(settings, _read_catalogue(settings, head), spark, now)
+
+
+def _read_catalogue(settings: Settings, head: Head) -> ViewCatalogue:
+    return read_views(settings.folder, frozenset(settings.sources), head)

@@ -22,6 +22,7 @@ from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import CorruptError, ViewkeeperError
 from viewkeeper.storage import disk
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.upstream import leases
 from viewkeeper.view.definition import PROJECT
 from viewkeeper.warehouse.lake.data_files import is_unordered
@@ -137,7 +138,7 @@ def fold_old(
             told(f"{name}: folding states before ts {target}")
             with stopping_damaged(store, name):
                 compact_view(store, spark.get_session(), name, target)
-    history = ChangeArchive(store.root / "history", store.confirm_lock)
+    history = ChangeArchive(store.local_root / "history", store.confirm_lock)
     with store.group.at_rest():
         history.forget_before(ts_before(store.ledger, now - settings.history))
     clean_warehouse(store)
@@ -147,7 +148,7 @@ def fold_old(
 def remove_unused_indexes(store: Store) -> None:
     """Remove the indexes of tables that no view has any more."""
     used = {view.table for view in store.head.views.values()}
-    for folder in (store.root / INDEXES).glob("*"):
+    for folder in (store.local_root / INDEXES).glob("*"):
         if folder.name not in used:
             store.confirm_lock()
             disk.remove_tree(folder)
@@ -200,7 +201,7 @@ def order_bodies(store: Store, spark: SparkHandle, told: Callable[[str], None]) 
 class WarehouseReader:
     """The newest state of a warehouse, for those who only read it."""
 
-    root: Path
+    root: StoragePath
     head: Head
     now: Callable[[], float] = time.time
 

@@ -7,7 +7,6 @@ are Spark DataFrames; `arrow` and `positions` start no JVM.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.compute
 
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.errors import DefinitionError, ExpressionError, HorizonError
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows import view_state
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class View:
     """One view of a project."""
 
-    def __init__(self, name: str, root: Path, spark: SparkHandle) -> None:
+    def __init__(self, name: str, root: StoragePath, spark: SparkHandle) -> None:
         self.name = name
         self._root = root
         self._spark = spark

@@ -52,7 +52,7 @@ def no_guard() -> None:
 
 
 @contextmanager
-def translate_os_errors(doing: str, path: Path) -> Iterator[None]:
+def translate_os_errors(doing: str, path: object) -> Iterator[None]:
     """Turn what the operating system refuses into an error with a way out."""
     try:
         yield

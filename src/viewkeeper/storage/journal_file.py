@@ -105,7 +105,7 @@ class JournalFile:
         """Make frames durable, all or none; the mark that shows them to readers."""
         if not self.is_usable:
             raise _unusable_error(self.path)
-        data = b"".join(self._encode_frames(frames))
+        data = encode_frames(frames, self._segment, self.end.sequence)
         with disk.translate_os_errors("write", self.path):
             try:
                 _write_whole(self._descriptor, data, self.end.offset)
@@ -130,19 +130,26 @@ class JournalFile:
             self._is_closed, self.is_usable = True, False
             os.close(self._descriptor)
 
-    def _encode_frames(self, frames: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
-        for place, (kind, data) in enumerate(frames):
-            sequence = self.end.sequence + place
-            header = _HEADER.pack(_WORD, kind, place, len(data), sequence, self._segment)
-            yield header
-            yield _CHECK.pack(zlib.crc32(data, zlib.crc32(header)))
-            yield data
-
     def _cut_off(self) -> None:
         """Remove what a failed write has left, so that nothing of it is ever taken for a frame."""
         self.is_usable = False
         os.ftruncate(self._descriptor, self.end.offset)
         self.is_usable = True
+
+
+def encode_frames(frames: Sequence[tuple[int, bytes]], segment: int, sequence: int) -> bytes:
+    """Frames as they are written together to a segment, the first with a sequence number."""
+    pieces: list[bytes] = []
+    for place, (kind, data) in enumerate(frames):
+        header = _HEADER.pack(_WORD, kind, place, len(data), sequence + place, segment)
+        pieces += [header, _CHECK.pack(zlib.crc32(data, zlib.crc32(header))), data]
+    return b"".join(pieces)
+
+
+def decode_frames(data: bytes, segment: int) -> list[Frame] | None:
+    """The frames that are all of some data, from sequence number 1 on; None if it is not whole."""
+    frames = list(_valid_frames(data, segment, Mark(0, 1)))
+    return frames if frames and frames[-1].end == len(data) else None
 
 
 def read_shown(path: Path, after: Mark) -> tuple[Mark, list[Frame]]:
@@ -192,7 +199,7 @@ def read_prefix(path: Path, after: Mark) -> list[Frame]:
     return frames
 
 
-def damaged_error(path: Path, detail: str) -> CorruptError:
+def damaged_error(path: object, detail: str) -> CorruptError:
     """The error for a segment that cannot be believed."""
     return CorruptError(
         f'warehouse file "{path}": not a journal that can be believed',

@@ -11,10 +11,9 @@ the checksums that Parquet keeps with them.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -23,6 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from viewkeeper.storage import disk
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import begin_file, storage_of, sync_folder
 
 _DIGESTS = re.compile(r"-(?P<footer>[0-9a-f]{12})(?P<whole>[0-9a-f]{24})\.parquet\Z")
 _END = b"PAR1"
@@ -68,13 +69,13 @@ class DigestNamedFile:
     """A file that is being written; `path` is its last name once it is whole."""
 
     writer: pq.ParquetWriter
-    path: Path
+    path: StoragePath
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
         with disk.translate_os_errors("write", self.path):
             self.writer.write(rows)
 
-    def take_name(self, path: Path) -> None:
+    def take_name(self, path: StoragePath) -> None:
         """The file is whole, and has its last name."""
         self.path = path
 
@@ -86,61 +87,84 @@ def digest_name(path: Path, stem: str) -> str:
     return f"{stem}-{footer_digest(path)}{whole[:24]}.parquet"
 
 
-def final_path_of(first: Path, whole: str) -> Path:
+def final_name_of(first: Path, whole: str) -> str:
     """The name for a file that is whole, by its first name and the digest of its bytes."""
-    return first.with_name(f"{first.stem}-{footer_digest(first)}{whole[:24]}.parquet")
+    return f"{first.stem}-{footer_digest(first)}{whole[:24]}.parquet"
 
 
 @contextmanager
 def write_parquet(
-    first: Path, schema: pa.Schema, *, durable: bool = True
+    first: StoragePath, schema: pa.Schema, *, durable: bool = True
 ) -> Iterator[DigestNamedFile]:
     """Write a Parquet file with page checksums; it gets its last name when it is whole."""
-    with disk.open_new(first) as file:
-        sink = DigestSink(file)
-        try:
-            made = cast("BinaryIO", sink)
-            with pq.ParquetWriter(
-                made, schema, compression="zstd", write_page_checksum=True
-            ) as writer:
-                written = DigestNamedFile(writer, first)
-                yield written
-            if durable:
-                os.fsync(file.fileno())
-            written.take_name(first.rename(final_path_of(first, sink.hex_digest())))
-        except BaseException:
-            with suppress(FileNotFoundError):
-                first.unlink()
-            raise
+    file = begin_file(first.parent, first.name)
+    try:
+        sink = DigestSink(file.sink)
+        with pq.ParquetWriter(
+            cast("BinaryIO", sink), schema, compression="zstd", write_page_checksum=True
+        ) as writer:
+            written = DigestNamedFile(writer, first)
+            yield written
+        whole = sink.hex_digest()
+        written.take_name(
+            file.finish_file(lambda path: final_name_of(path, whole), durable=durable)[0]
+        )
+    except BaseException:
+        file.abandon_file()
+        raise
     if durable:
-        disk.sync_folder(first.parent)
+        sync_folder(first.parent)
 
 
-def has_own_footer(path: Path) -> bool:
-    """Whether a file's footer is the one that its name says; true if its name says nothing."""
+@dataclass(frozen=True, slots=True)
+class FooterFacts:
+    """A Parquet file's size, and whether its footer is the one that its name says."""
+
+    size: int
+    is_own: bool
+
+
+def has_digests(name: str) -> bool:
+    """Whether a file's name says what is in it."""
+    return _DIGESTS.search(name) is not None
+
+
+def read_footer_facts(path: StoragePath) -> FooterFacts:
+    """What the end of a file tells; its name has digests. A ValueError if it has no footer."""
     found = _DIGESTS.search(path.name)
-    return found is None or footer_digest(path) == found["footer"]
+    assert found is not None
+    digest, size = _digest_footer(path)
+    return FooterFacts(size, digest == found["footer"])
 
 
-def has_own_bytes(path: Path, data: bytes | None = None) -> bool:
+def has_own_footer(path: StoragePath) -> bool:
+    """Whether a file's footer is the one that its name says; true if its name says nothing."""
+    return not has_digests(path.name) or read_footer_facts(path).is_own
+
+
+def has_own_bytes(path: StoragePath, data: bytes | None = None) -> bool:
     """Whether a file's bytes are those that its name says; true if its name says nothing."""
     found = _DIGESTS.search(path.name)
     if found is None:
         return True
-    if data is not None:
-        return hashlib.sha256(data, usedforsecurity=False).hexdigest()[:24] == found["whole"]
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:24] == found["whole"]
+    if data is None and isinstance(path, Path):
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:24] == found["whole"]
+    data = path.read_bytes() if data is None else data
+    return hashlib.sha256(data, usedforsecurity=False).hexdigest()[:24] == found["whole"]
 
 
-def footer_digest(path: Path) -> str:
+def footer_digest(path: StoragePath) -> str:
     """The digest of a Parquet file's footer; a ValueError if it has none."""
-    with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        tail = os.pread(file.fileno(), min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
-        length = int.from_bytes(tail[-8:-4], "little") + 8
-        if tail[-4:] != _END or length > size:
-            raise ValueError("it does not end like a Parquet file")
-        if length > len(tail):
-            tail = os.pread(file.fileno(), length, size - length)
-    return hashlib.sha256(tail[-length:], usedforsecurity=False).hexdigest()[:12]
+    return _digest_footer(path)[0]
+
+
+def _digest_footer(path: StoragePath) -> tuple[str, int]:
+    storage = storage_of(path)
+    tail, size = storage.read_end(path, _TAIL_BYTES)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if tail[-4:] != _END or length > size:
+        raise ValueError("it does not end like a Parquet file")
+    if length > len(tail):
+        tail, _ = storage.read_end(path, length)
+    return hashlib.sha256(tail[-length:], usedforsecurity=False).hexdigest()[:12], size

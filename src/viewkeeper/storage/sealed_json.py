@@ -16,11 +16,11 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import CorruptError, ViewkeeperError, WarehouseError
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.storage_path import StoragePath
 
 FORMAT = 1
 
@@ -42,7 +42,7 @@ def seal_body(kind: str, body: object, version: int = FORMAT) -> bytes:
     )
 
 
-def unseal_file(path: Path, kind: str, way_out: str, newest: int = FORMAT) -> Body:
+def unseal_file(path: StoragePath, kind: str, way_out: str, newest: int = FORMAT) -> Body:
     """The body of a file that holds what it should; FileNotFoundError if there is none.
 
     `newest` is the newest version of the kind's format that the reader knows.
@@ -53,7 +53,7 @@ def unseal_file(path: Path, kind: str, way_out: str, newest: int = FORMAT) -> Bo
     return body
 
 
-def unseal_or_plain(path: Path, kind: str, way_out: str) -> Any:
+def unseal_or_plain(path: StoragePath, kind: str, way_out: str) -> Any:
     """The same of a file that may have been written before such files were sealed."""
     data = path.read_bytes()
     if data.startswith(b'{"kind":"'):
@@ -61,7 +61,7 @@ def unseal_or_plain(path: Path, kind: str, way_out: str) -> Any:
     return _parse_body(data, path, kind, way_out)
 
 
-def unseal_data(data: bytes, path: Path, kind: str, way_out: str, newest: int = FORMAT) -> Any:
+def unseal_data(data: bytes, path: object, kind: str, way_out: str, newest: int = FORMAT) -> Any:
     """The body in the content of a file, of any type; `path` is what errors name."""
     header = _HEADER.match(data)
     if header is None or not data.endswith(_END):
@@ -82,13 +82,13 @@ def unseal_data(data: bytes, path: Path, kind: str, way_out: str, newest: int = 
 
 
 def write_sealed(
-    path: Path, kind: str, body: object, *, durable: bool = True, whole: bool = True
+    path: StoragePath, kind: str, body: object, *, durable: bool = True, whole: bool = True
 ) -> None:
     """Seal a body and give it to a file; the rest as `disk.replace_file`."""
-    disk.replace_file(path, seal_body(kind, body), durable=durable, whole=whole)
+    stored_files.replace_file(path, seal_body(kind, body), durable=durable, whole=whole)
 
 
-def corrupt_error(path: Path, kind: str, detail: str, way_out: str) -> CorruptError:
+def corrupt_error(path: object, kind: str, detail: str, way_out: str) -> CorruptError:
     """The error for a file that cannot be believed."""
     return CorruptError(
         f'warehouse file "{path}": not a {kind} that can be believed', detail=detail, hint=way_out
@@ -96,7 +96,7 @@ def corrupt_error(path: Path, kind: str, detail: str, way_out: str) -> CorruptEr
 
 
 @contextmanager
-def translate_decode_errors(path: Path, kind: str, way_out: str) -> Iterator[None]:
+def translate_decode_errors(path: object, kind: str, way_out: str) -> Iterator[None]:
     """Turn what a reader of a body stumbles over into the error for that file."""
     try:
         yield
@@ -108,7 +108,7 @@ def translate_decode_errors(path: Path, kind: str, way_out: str) -> Iterator[Non
         raise corrupt_error(path, kind, detail[:500], way_out) from error
 
 
-def _parse_body(text: bytes, path: Path, kind: str, way_out: str) -> Any:
+def _parse_body(text: bytes, path: object, kind: str, way_out: str) -> Any:
     try:
         return json.loads(
             text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated

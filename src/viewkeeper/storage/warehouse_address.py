@@ -29,6 +29,12 @@ def scheme_of(address: str) -> str | None:
     return found[1].lower() if found else None
 
 
+def require_address(place: object, where: str) -> None:
+    """A ProjectError if an address was taken for a path, which has only one of its slashes."""
+    if isinstance(place, Path):
+        require_folder(place, where)
+
+
 def require_folder(address: str | Path, where: str) -> None:
     """A ProjectError if an address is not that of a folder; `where` says who named it."""
     scheme = scheme_of(str(address))

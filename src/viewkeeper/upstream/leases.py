@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from viewkeeper.errors import CorruptError, WarehouseError
-from viewkeeper.storage import disk
+from viewkeeper.storage import disk, stored_files
 from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
+from viewkeeper.storage.storage_path import StoragePath, name_of
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.upstream.parent_project import ParentProject
 
@@ -86,50 +87,51 @@ class ChildLeases:
             raise self.parent.away_error("a lease cannot be left there", str(error)) from error
 
 
-def active_leases(root: Path, now: float) -> list[Lease]:
+def active_leases(root: StoragePath, now: float) -> list[Lease]:
     """The leases on a warehouse that hold now."""
     return [lease for lease in _read_all(root) if lease.until is None or lease.until > now]
 
 
-def find_oldest_ts(root: Path, now: float) -> int | None:
+def find_oldest_ts(root: StoragePath, now: float) -> int | None:
     """The ts up to which a warehouse may fold its past; None if no child needs it."""
     return min((lease.ts for lease in active_leases(root, now)), default=None)
 
 
-def take_lease(root: Path, lease: Lease) -> None:
+def take_lease(root: StoragePath, lease: Lease) -> None:
     """Take a lease, or move the one that the child has; a WarehouseError if that cannot be.
 
     A warehouse that is not there is not made for it.
     """
-    if root.is_dir():
-        disk.make_folder(root / FOLDER)
-    with disk.translate_os_errors("write to", root / FOLDER):
-        (root / FOLDER).stat()
+    if isinstance(root, Path):
+        if root.is_dir():
+            disk.make_folder(root / FOLDER)
+        with disk.translate_os_errors("write to", root / FOLDER):
+            (root / FOLDER).stat()
     write_sealed(lease_file_of(root, lease.child), "lease", asdict(lease))
 
 
-def end_lease(root: Path, child: str) -> bool:
+def end_lease(root: StoragePath, child: str) -> bool:
     """End a lease; whether there was one."""
     file = lease_file_of(root, child)
-    there = file.exists()
-    disk.remove_file(file)
+    there = file.is_file()
+    stored_files.remove_file(file)
     return there
 
 
-def lease_of(root: Path, child: str) -> Lease | None:
+def lease_of(root: StoragePath, child: str) -> Lease | None:
     try:
         return _read_lease(lease_file_of(root, child))
     except FileNotFoundError:
         return None
 
 
-def lease_file_of(root: Path, child: str) -> Path:
+def lease_file_of(root: StoragePath, child: str) -> StoragePath:
     """Where a child's lease is."""
     return root / FOLDER / f"{re.sub(r'[^A-Za-z0-9_-]', '-', child)}.json"
 
 
-def _read_all(root: Path) -> Iterator[Lease]:
-    for path in sorted((root / FOLDER).glob("*.json")):
+def _read_all(root: StoragePath) -> Iterator[Lease]:
+    for path in sorted((root / FOLDER).glob("*.json"), key=name_of):
         try:
             yield _read_lease(path)
         except FileNotFoundError:
@@ -137,7 +139,7 @@ def _read_all(root: Path) -> Iterator[Lease]:
             continue
 
 
-def _read_lease(path: Path) -> Lease:
+def _read_lease(path: StoragePath) -> Lease:
     mend = "remove the file if the child is gone; otherwise the child's next run writes it"
     try:
         with translate_decode_errors(path, "lease", mend):

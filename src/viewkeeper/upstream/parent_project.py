@@ -314,7 +314,9 @@ class ParentFiles:
         file, at = _file_mark(self._parent.root / NAME), self._head.journal
         if file is None:
             return None
-        return file, read_shown_mark(at.path_below(self._parent.root)) if at else None
+        return file, read_shown_mark(
+            self._parent.root / FOLDER_OF_JOURNAL / at.segment
+        ) if at else None
 
     @property
     def last_ts(self) -> int:

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import (
@@ -31,6 +29,7 @@ from viewkeeper.errors import (
     reload_hint,
 )
 from viewkeeper.sources.handles import HandleTarget
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, KeyRange, Lookup, Scan
@@ -38,7 +37,11 @@ from viewkeeper.upstream.parent_project import ParentProject, progress_of
 from viewkeeper.upstream.view_shapes import ViewShapeHistory, live_columns_of
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
-from viewkeeper.warehouse.lake.verified_files import check_footer, translate_read_errors
+from viewkeeper.warehouse.lake.verified_files import (
+    check_footer,
+    open_parquet,
+    translate_read_errors,
+)
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.rows import view_state
 from viewkeeper.warehouse.rows.file_search import Search
@@ -196,7 +199,7 @@ class ViewOpener:
     """Opens snapshots of a parent's views; `staging` is a folder for what Spark reads of them."""
 
     reader: ViewReader
-    staging: Path
+    staging: StoragePath
 
     def __call__(self) -> ViewSnapshot:
         return ViewSnapshot(self.reader)
@@ -243,7 +246,7 @@ def _narrow_view(view: ViewHead, columns: Sequence[str]) -> ViewHead:
     return replace(view, schema=schema, hidden=())
 
 
-def _state_rows(root: Path, view: ViewHead, columns: Sequence[str], at: int) -> pa.Table:
+def _state_rows(root: StoragePath, view: ViewHead, columns: Sequence[str], at: int) -> pa.Table:
     return repeat_rows(view_state.read_stored(root, _narrow_view(view, columns), at))
 
 
@@ -260,12 +263,12 @@ def _search_of(lookup: Lookup, view: ViewHead) -> Search:
     return found
 
 
-def _files_between(root: Path, view: ViewHead, after: int, until: int) -> list[ActiveFile]:
+def _files_between(root: StoragePath, view: ViewHead, after: int, until: int) -> list[ActiveFile]:
     found = [file for file in view_state.files_until(root, view, until) if file.ts_max > after]
     return sorted(found, key=lambda file: (file.ts_min, file.path))
 
 
-def _read_piece(root: Path, view: ViewHead, after: int, until: int) -> tuple[int, pa.Table]:
+def _read_piece(root: StoragePath, view: ViewHead, after: int, until: int) -> tuple[int, pa.Table]:
     """The signed rows from a ts on, as far as they lie in files that overlap; up to which ts."""
     taken: list[ActiveFile] = []
     end = after
@@ -291,7 +294,9 @@ def _changes_of_rows(rows: pa.Table) -> pa.Table:
     return plain.append_column(COUNT, ones).append_column(POSITION, repeated_rows[TS])
 
 
-def _count_stamps(folder: Path, view: ViewHead, file: ActiveFile) -> Iterator[tuple[int, int]]:
+def _count_stamps(
+    folder: StoragePath, view: ViewHead, file: ActiveFile
+) -> Iterator[tuple[int, int]]:
     if file.ts_min == file.ts_max:
         yield file.ts_min, file.rows
         return
@@ -303,7 +308,7 @@ def _count_stamps(folder: Path, view: ViewHead, file: ActiveFile) -> Iterator[tu
         check_footer(path, file.size, view.view)
         with (
             translate_read_errors(path, view.view),
-            pq.ParquetFile(path, page_checksum_verification=True) as parquet,
+            open_parquet(path) as parquet,
         ):
             stamps = parquet.read(columns=[TS])[TS].to_numpy()
     for ts, rows in zip(*np.unique(stamps, return_counts=True), strict=True):

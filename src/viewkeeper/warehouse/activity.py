@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from viewkeeper.errors import WarehouseError
 from viewkeeper.storage import sealed_json, typed_json
+from viewkeeper.storage.storage_path import StoragePath
 
 FILE = "activity.json"
 KIND = "file of activity"
@@ -34,7 +34,7 @@ class ViewActivity:
     freshness: tuple[float, ...] = ()
 
 
-def read_activity(root: Path) -> Mapping[str, ViewActivity]:
+def read_activity(root: StoragePath) -> Mapping[str, ViewActivity]:
     """What is known of the last batches, by view."""
     try:
         body = sealed_json.unseal_file(root / FILE, KIND, _WAY_OUT)
@@ -44,7 +44,7 @@ def read_activity(root: Path) -> Mapping[str, ViewActivity]:
         return {}
 
 
-def write_activity(root: Path, views: Mapping[str, ViewActivity]) -> None:
+def write_activity(root: StoragePath, views: Mapping[str, ViewActivity]) -> None:
     """Replace what is known of the last batches."""
     body = {"views": {name: asdict(view) for name, view in views.items()}}
     sealed_json.write_sealed(root / FILE, KIND, body, durable=False, whole=False)

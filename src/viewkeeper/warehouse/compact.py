@@ -19,16 +19,15 @@ The sum of all counts must be the same before and after; that is checked before 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
-from viewkeeper.warehouse.lake.verified_files import translate_read_errors
+from viewkeeper.warehouse.lake.verified_files import open_parquet, translate_read_errors
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile, Rewrite
 from viewkeeper.warehouse.rows.file_search import fit_columns
@@ -69,13 +68,13 @@ def compact_view(store: Store, spark: SparkSession, view: str, horizon: int) -> 
     return store.commit([Rewrite(view, news, removes, horizon)])
 
 
-def _choose_order(folder: Path, view: ViewHead, olds: Sequence[ActiveFile]) -> str | None:
+def _choose_order(folder: StoragePath, view: ViewHead, olds: Sequence[ActiveFile]) -> str | None:
     """The column that tells rows apart best, by a part of the largest file; None without one."""
     largest = max(olds, key=lambda file: file.rows)
     path = folder / largest.path
     with (
         translate_read_errors(path, view.view),
-        pq.ParquetFile(path, page_checksum_verification=True) as file,
+        open_parquet(path) as file,
     ):
         sample = file.read_row_group(0).replace_schema_metadata(None)
     telling = telling_columns(fit_columns(sample, view.shown_schema.remove_metadata()))
@@ -84,10 +83,10 @@ def _choose_order(folder: Path, view: ViewHead, olds: Sequence[ActiveFile]) -> s
 
 def _fold_body(
     spark: SparkSession,
-    root: Path,
+    root: StoragePath,
     view: ViewHead,
     olds: Sequence[ActiveFile],
-    staging: Path,
+    staging: StoragePath,
     horizon: int,
     order: str | None,
 ) -> DataFrame:
@@ -115,7 +114,9 @@ def _write_beyond(
     return tuple(data_files.write_stream(folder, stored, rows.to_batches(), batch, 0))
 
 
-def _refuse_change(folder: Path, olds: Sequence[ActiveFile], news: Sequence[DataFile]) -> None:
+def _refuse_change(
+    folder: StoragePath, olds: Sequence[ActiveFile], news: Sequence[DataFile]
+) -> None:
     before = data_files.count_sum(folder / file.path for file in olds)
     after = sum(file.count_sum for file in news)
     assert before == after, f"compaction would turn {before} rows into {after}"

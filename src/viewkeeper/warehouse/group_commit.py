@@ -29,13 +29,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pyarrow as pa
 
 from viewkeeper.errors import WarehouseError
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.disk import Guard
 from viewkeeper.storage.journal_file import Frame
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.warehouse.journal_writer import JournalWriter
 from viewkeeper.warehouse.lake.data_files import describe_rows, write_rows
 from viewkeeper.warehouse.metadata import plan_files
@@ -51,6 +52,7 @@ from viewkeeper.warehouse.metadata.journal_tail import (
     encode_flush,
     encode_kept,
     is_rows_name,
+    is_small,
     new_rows_name,
     read_kept,
     rows_names_of,
@@ -106,22 +108,39 @@ class Unflushed:
     records: tuple[Record, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LastingTail:
+    """A lasting journal, open for writing, and what it has behind the last flush."""
+
+    journal: JournalWriter
+    head: Head
+    unflushed: Unflushed
+
+
 class GroupCommit:
     """The small commits of a warehouse that is open for writing; there are none before `begin`."""
 
-    def __init__(self, root: Path, tables: OpenTables, head: Head, guard: disk.Guard) -> None:
+    def __init__(
+        self,
+        root: StoragePath,
+        tables: OpenTables,
+        head: Head,
+        guard: Guard,
+        tail: LastingTail | None = None,
+    ) -> None:
+        """`tail` is what a lasting journal has behind the head."""
         self._root = root
         self._tables = tables
         self._guard = guard
-        self._journal = JournalWriter(root, guard)
+        self.journal = tail.journal if tail else JournalWriter(root, guard)
         self._flushing: AbstractContextManager[object] = nullcontext()
         self._mutex: AbstractContextManager[object] = nullcontext()
         self._plans_first: bool | None = None
-        self.head = head
+        self.head = tail.head if tail else head
         """The newest head, with the rows that are not in tables yet."""
         self._flushed = head
         self._next = NextCommit()
-        self._unflushed = Unflushed()
+        self._unflushed = tail.unflushed if tail else Unflushed()
         self._write_first: Callable[[], None] = lambda: None
 
     def begin(self, make_lock: MakeLock, *, plans_first: bool = False) -> None:
@@ -137,12 +156,14 @@ class GroupCommit:
     def end(self) -> None:
         """Flush, take no more small commits, and leave no journal behind."""
         with self._flushing, self._mutex:
-            if self._journal.is_open:
+            if self.journal.is_lasting:
+                self.flush_tables()
+            elif self.journal.is_open:
                 self.flush_tables()
                 self._flushed = replace(self._flushed, journal=None)
-                self._journal.write_head(self._flushed)
+                self.journal.write_head(self._flushed)
                 self.head = replace(self.head, journal=None)
-                self._journal.remove_segment()
+                self.journal.remove_segment()
             self._plans_first = None
 
     @property
@@ -151,12 +172,12 @@ class GroupCommit:
 
     def confirm_usable(self) -> None:
         """A WarehouseError if something failed after which only another start can go on."""
-        self._journal.refuse_failed()
+        self.journal.refuse_failed()
 
     # -- rows and plans of the next commit -----------------------------------------------------
 
     def keep_rows(
-        self, folder: Path, schema: pa.Schema, rows: pa.Table, batch: int, part: int
+        self, folder: StoragePath, schema: pa.Schema, rows: pa.Table, batch: int, part: int
     ) -> DataFile:
         """Signed rows of a table for the next record: in the journal if they are few, else as a
         data file; `schema` is that of the view's rows."""
@@ -168,10 +189,11 @@ class GroupCommit:
         """Rows that are kept for the next record."""
         return self._next.rows[name]
 
-    def hold_plan(self, plan: BatchPlan) -> None:
-        """Take a plan, which is written with the next record, or at once if others may see it."""
+    def hold_plan(self, plan: BatchPlan, *, is_first: bool = False) -> None:
+        """Take a plan, which is written with the next record, or at once if others may see it, or
+        if it `is_first` in any case."""
         self._next.plan = plan
-        if self._plans_first:
+        if self._plans_first or is_first:
             with self._mutex:
                 self._append_frames([])
 
@@ -215,8 +237,9 @@ class GroupCommit:
             rows = {name: self._next.rows[name] for name in rows_names_of(record)}
             taken = [(KEPT, data) for data in kept]
             self._append_frames([*taken, *encode_commit(record, rows)])
-            head = advance_head(self.head, record, {}, rows)
-            self.head = replace(head, journal=self._journal.place)
+            if is_small(record):
+                head = advance_head(self.head, record, {}, rows)
+                self.head = replace(head, journal=self.journal.place)
             known = self._unflushed
             self._unflushed = replace(known, records=(*known.records, record))
             for name in rows:
@@ -228,17 +251,24 @@ class GroupCommit:
 
     def _append_frames(self, frames: Sequence[tuple[int, bytes]]) -> None:
         """Make frames durable; a plan that waits is written before them."""
-        if not self._journal.is_open:
-            self._flushed = self._journal.begin_segment(self._flushed)
+        if not self.journal.is_open:
+            self._flushed = self.journal.begin_segment(self._flushed)
         plan, known = self._next.plan, self._unflushed
         plans = [(PLAN, encode_plan(plan))] if plan is not None else []
-        self._journal.append_frames([*plans, *frames])
+        self.journal.append_frames([*plans, *frames])
         if plan is not None:
             self._unflushed = replace(known, plans=(*known.plans, plan))
             self._next.plan = None
 
     def follow_head(self, head: Head) -> None:
-        """A record was committed beside the journal, and the tables have it."""
+        """The tables have a record that was committed beside the journal, or that changes tables
+        and is in a lasting journal: what else only that has is written, and the head."""
+        if self.journal.is_lasting:
+            head, taken = replace(head, journal=self.journal.place), self._unflushed
+            with self.journal.doubting():
+                write_numbered(self._root, head, taken, self._guard)
+            self.journal.write_head(head)
+            self._unflushed = Unflushed()
         self.head = self._flushed = head
 
     # -- the flush -----------------------------------------------------------------------------
@@ -253,15 +283,15 @@ class GroupCommit:
         """Bring everything that is committed so far into the tables."""
         with self._flushing:
             self.confirm_usable()
-            with self._journal.doubting():
+            with self.journal.doubting():
                 self._write_first()
-            if not self._journal.is_long:
+            if not self.journal.is_long:
                 self._flush_unflushed()
                 return
             with self._mutex:
                 # Nothing is committed meanwhile, so that a new segment can begin empty.
                 self._flush_unflushed()
-                self._flushed = self._journal.begin_segment(self.head)
+                self._flushed = self.journal.begin_segment(self.head)
                 self.head = self._flushed
 
     @contextmanager
@@ -272,7 +302,7 @@ class GroupCommit:
         """
         with self._flushing, self._mutex:
             self.flush_tables()
-            if self._next.plan is not None:
+            if self._next.plan is not None and not self.journal.is_lasting:
                 plan_files.write_plan(self._root, self._next.plan, self._guard)
                 self._next.plan = None
             yield
@@ -291,7 +321,7 @@ class GroupCommit:
     def left_changes(self) -> Iterator[list[bytes]]:
         """What commits of a process that died have taken along; forgotten when the block ends."""
         yield read_kept(self._root)
-        disk.remove_file(self._root / FOLDER / KEPT_NAME)
+        stored_files.remove_file(self._root / FOLDER / KEPT_NAME)
 
     def _flush_unflushed(self) -> None:
         with self._mutex:
@@ -299,41 +329,46 @@ class GroupCommit:
             if head.record == self._flushed.record and not taken.plans:
                 return
             self._unflushed = Unflushed()
-        with self._journal.doubting():
+        with self.journal.doubting():
             files = {
                 name: self._write_file(view, [each.rows for each in view.unflushed])
                 for name, view in head.views.items()
                 if view.unflushed and name not in self._tables.damaged
             }
-            write_numbered(self._root, head, taken, self._guard)
+            if not self.journal.is_lasting:
+                write_numbered(self._root, head, taken, self._guard)
+                taken = Unflushed()
             flush = TableFlush(head.record, head.committed_at, files)
             with self._mutex:
-                self._journal.append_frames([(FLUSH, encode_flush(flush))])
-            self._finish_flush(head, flush)
+                self.journal.append_frames([(FLUSH, encode_flush(flush))])
+            self._finish_flush(head, flush, taken)
 
-    def _finish_flush(self, head: Head, flush: TableFlush) -> None:
-        """Everything after the frame of a flush: logs, `head.json`, the head in memory."""
+    def _finish_flush(self, head: Head, flush: TableFlush, taken: Unflushed) -> None:
+        """Everything after the frame of a flush: logs, `head.json`, the head in memory.
+
+        Plans and records of a lasting journal follow the frame too: who has lost its lock then
+        writes the same files as its successor, or none.
+        """
         flushed = self._tables.redo_flush(head, flush)
-        self._journal.write_head(flushed)
+        write_numbered(self._root, head, taken, self._guard)
+        self.journal.write_head(flushed)
         with self._mutex:
             self._flushed = flushed
             self.head = merge_flushed(self.head, flushed)
 
     def resume_journal(self, frames: Sequence[Frame]) -> None:
         """Flush what another process has left, after a copy of it was made in a new segment."""
-        self._flushed, tail = self._journal.copy_frames(self._flushed, frames)
-        if tail.kept:
-            found = encode_kept([*read_kept(self._root), *tail.kept])
-            disk.replace_file(self._root / FOLDER / KEPT_NAME, found, self._guard)
+        self._flushed, tail = self.journal.copy_frames(self._flushed, frames)
+        leave_kept(self._root, tail.kept, self._guard)
         records = tail.records
         for flush in tail.flushes:
             before = [each for each in records if each.record.n <= flush.record]
             if flush.record > self._flushed.record:
                 reached = advance_by_journal(self._flushed, replace(tail, records=(*before,)))
-                self._finish_flush(reached, flush)
+                self._finish_flush(reached, flush, Unflushed())
             records = records[len(before) :]
         newest = advance_by_journal(self._flushed, replace(tail, records=records))
-        self.head = replace(newest, journal=self._journal.place)
+        self.head = replace(newest, journal=self.journal.place)
         _, through, plans = plan_files.load_plan_files(self._root)
         last = plans[-1].n if plans else through
         found = [plan_files.decode_plan(data, self._root / FOLDER) for data in tail.plans]
@@ -347,10 +382,17 @@ class GroupCommit:
 
     def abandon_journal(self) -> None:
         """Leave everything to the next start."""
-        self._journal.abandon_segment()
+        self.journal.abandon_segment()
 
 
-def write_numbered(root: Path, head: Head, taken: Unflushed, guard: disk.Guard) -> None:
+def leave_kept(root: StoragePath, kept: Sequence[bytes], guard: Guard) -> None:
+    """Leave what commits have taken along where `left_changes` finds it."""
+    if kept:
+        found = encode_kept([*read_kept(root), *kept])
+        stored_files.replace_file(root / FOLDER / KEPT_NAME, found, guard)
+
+
+def write_numbered(root: StoragePath, head: Head, taken: Unflushed, guard: Guard) -> None:
     """Plans and records into their folders; a plan without its record is a file of its own."""
     done = [plan for plan in taken.plans if plan.n <= head.plan]
     plan_files.write_plans(root, done, guard)

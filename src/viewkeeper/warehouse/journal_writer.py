@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 from viewkeeper.errors import WarehouseError
-from viewkeeper.storage import disk
-from viewkeeper.storage.journal_file import BEGIN, Frame, JournalFile, read_prefix
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.disk import Guard
+from viewkeeper.storage.journal_file import BEGIN, Frame
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.storage_protocol import JournalSegment
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head
 from viewkeeper.warehouse.metadata.journal_tail import (
     FOLDER,
@@ -36,10 +39,13 @@ SEGMENT_END = 4 << 20
 class JournalWriter:
     """The segment of a warehouse that is open for writing, if there is one."""
 
-    def __init__(self, root: Path, guard: disk.Guard) -> None:
+    def __init__(self, root: StoragePath, guard: Guard) -> None:
         self._root = root
         self._guard = guard
-        self._file: JournalFile | None = None
+        self._storage = storage_of(root)
+        self._file: JournalSegment | None = None
+        self._going = range(0)
+        """Numbers of a lasting journal that were flushed before the last flush, or go with it."""
         self.failure: BaseException | None = None
         """What failed, after which only another start can say what holds."""
 
@@ -48,9 +54,21 @@ class JournalWriter:
         return self._file is not None
 
     @property
+    def is_lasting(self) -> bool:
+        """Whether there is one journal without end, by which everything is committed."""
+        return self._storage.has_lasting_journal
+
+    def continue_journal(self, at: JournalPlace) -> None:
+        """Write to a lasting journal, from a place on."""
+        self._file = self._storage.commits.continue_journal(at.path_below(self._root), at.mark)
+        self._going = range(at.offset, at.offset)
+
+    @property
     def is_long(self) -> bool:
         """Whether it is time for a new segment."""
-        return self._file is not None and self._file.end.offset >= SEGMENT_END
+        if self._file is None or self.is_lasting:
+            return False
+        return self._file.end.offset >= SEGMENT_END
 
     @property
     def place(self) -> JournalPlace | None:
@@ -62,13 +80,16 @@ class JournalWriter:
     def begin_segment(self, head: Head, frames: Sequence[tuple[int, bytes]] = ()) -> Head:
         """Write to a new segment from now on, which has these frames; everything before them is in
         `head`. The same head, naming the segment."""
-        disk.make_folder(self._root / FOLDER)
+        stored_files.make_folder(self._root / FOLDER)
         unique = uuid.uuid4()
-        path = self._root / FOLDER / f"{head.record + 1:020d}-{unique.hex[:8]}.vkj"
-        file = JournalFile.create(path, unique.int >> 64, SEGMENT_BYTES)
+        name = f"{head.record + 1:020d}-{unique.hex[:8]}.vkj"
+        number = unique.int >> 64
+        file = self._storage.commits.create_segment(
+            self._root / FOLDER, name, number, SEGMENT_BYTES
+        )
         if frames:
             file.show_mark(file.append_frames(frames))
-        named = replace(head, journal=JournalPlace(path.name, BEGIN.offset, BEGIN.sequence))
+        named = replace(head, journal=JournalPlace(name, BEGIN.offset, BEGIN.sequence))
         self.write_head(named)
         self.remove_segment()
         self._file = file
@@ -82,7 +103,9 @@ class JournalWriter:
         """
         named = self.begin_segment(head, [(frame.kind, frame.data) for frame in frames])
         assert self._file is not None
-        return named, decode_tail(read_prefix(self._file.path, BEGIN), self._file.path)
+        return named, decode_tail(
+            self._storage.commits.read_prefix(self._file.path, BEGIN), self._file.path
+        )
 
     def append_frames(self, frames: Sequence[tuple[int, bytes]]) -> None:
         """Make frames durable and show them to readers."""
@@ -119,14 +142,29 @@ class JournalWriter:
     def write_head(self, head: Head) -> None:
         """Replace `head.json`."""
         with self.doubting():
-            disk.replace_file(self._root / NAME, encode_head(head), self._guard)
+            stored_files.replace_file(self._root / NAME, encode_head(head), self._guard)
+        if self.is_lasting:
+            self._remove_flushed(head)
+
+    def _remove_flushed(self, head: Head) -> None:
+        """Remove the parts of a lasting journal that the head of before had in tables already.
+
+        Those that only this one has stay until the next flush, for readers of the one before.
+        """
+        assert self._file is not None
+        assert head.journal is not None
+        going, at = self._going, head.journal.offset
+        # What is left is removed at the next start.
+        with suppress(WarehouseError):
+            self._storage.commits.remove_numbers(self._file.path, going)
+        self._going = range(going.stop, max(going.stop, at))
 
     def remove_segment(self) -> None:
         """Remove the segment, which no head names any more."""
         before, self._file = self._file, None
         if before is not None:
             before.close()
-            disk.remove_file(before.path)
+            stored_files.remove_file(before.path)
 
     def abandon_segment(self) -> None:
         """Leave the segment to the next start."""

@@ -9,20 +9,19 @@ still use them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from viewkeeper.storage import disk
+from viewkeeper.storage.local_lock import LockHolder
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import make_folder, remove_file, require_facts, storage_of
 from viewkeeper.warehouse.lake import data_files, delta_log
 from viewkeeper.warehouse.lake.lake_table import LakeTable
 from viewkeeper.warehouse.lake.verified_files import PATTERN
-from viewkeeper.warehouse.lock import Lock, LockHolder
 from viewkeeper.warehouse.metadata.head import Head
 from viewkeeper.warehouse.rows.spark_frames import state_frame, write_frame
 
@@ -33,7 +32,7 @@ class PublishableStore(Protocol):
     """As much of a warehouse as publishing reads; an open store is one, and so is a bare reader."""
 
     @property
-    def root(self) -> Path: ...
+    def root(self) -> StoragePath: ...
 
     @property
     def head(self) -> Head: ...
@@ -41,7 +40,7 @@ class PublishableStore(Protocol):
     @property
     def now(self) -> Callable[[], float]: ...
 
-    def staging_folder(self) -> AbstractContextManager[Path]: ...
+    def staging_folder(self) -> AbstractContextManager[StoragePath]: ...
 
 
 def publish_view(
@@ -49,11 +48,15 @@ def publish_view(
 ) -> int:
     """Publish the newest state of a view; the version of the published table that holds it.
 
-    Publishing needs no writer's lock, only its own: a maintainer may go on meanwhile.
+    Publishing needs no writer's lock, only its own: a maintainer may go on meanwhile. In object
+    storage it needs none: of two who publish at a time, the log's conditional put refuses one.
     """
-    disk.make_folder(store.root / "published")
+    if storage_of(store.root).has_lasting_journal:
+        return _publish_state(store, spark, view, retention_s)
+    make_folder(store.root / "published")
     holder = LockHolder.this_process("viewkeeper publish", store.now())
-    lock = Lock.take_lock(store.root / "published" / "lock", holder)
+    published = store.root / "published"
+    lock = storage_of(published).commits.take_lock(published, holder, store.now, None)
     try:
         return _publish_state(store, spark, view, retention_s)
     finally:
@@ -65,7 +68,7 @@ def _publish_state(
 ) -> int:
     head = store.head.require_view(view)
     folder = store.root / "published" / view
-    disk.make_folder(folder)
+    make_folder(folder)
     schema = head.shown_schema.remove_metadata()
     table = _open_table(folder, schema, view)
     n = table.applied_record() + 1
@@ -78,14 +81,14 @@ def _publish_state(
     # A file's time of last change becomes the time of its replacement, which the retention counts
     # from; before the commit, so that a crash in between can only keep a file longer.
     for old in table.active_files():
-        os.utime(folder / old.path, (store.now(), store.now()))
+        storage_of(folder).touch_file(folder / old.path, store.now())
     facts = {"viewkeeper_ts": head.ts, "viewkeeper_ahead": list(head.ahead)}
     version = table.replace_files(n, store.now(), news, facts)
     _remove_replaced(table, store.now() - retention_s)
     return version
 
 
-def _open_table(folder: Path, schema: pa.Schema, view: str) -> LakeTable:
+def _open_table(folder: StoragePath, schema: pa.Schema, view: str) -> LakeTable:
     delta_log.drop_torn(folder)
     if any((folder / "_delta_log").glob("*.json")):
         return LakeTable.open(folder, schema)
@@ -99,5 +102,5 @@ def _sized_frame(frame: DataFrame, rows: int) -> DataFrame:
 def _remove_replaced(table: LakeTable, older_than: float) -> None:
     active = {file.path for file in table.active_files()}
     for path in table.folder.glob(PATTERN):
-        if path.name not in active and path.stat().st_mtime < older_than:
-            disk.remove_file(path)
+        if path.name not in active and require_facts(path).changed_at < older_than:
+            remove_file(path)

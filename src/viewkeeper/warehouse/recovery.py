@@ -17,15 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from viewkeeper.errors import CorruptError, reload_hint
-from viewkeeper.storage import disk
-from viewkeeper.storage.journal_file import damaged_error, read_prefix
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.disk import Guard
+from viewkeeper.storage.journal_file import damaged_error
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.warehouse.group_commit import GroupCommit
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import list_digest
-from viewkeeper.warehouse.lake.verified_files import PATTERN, check_size
+from viewkeeper.warehouse.lake.verified_files import PATTERN, check_sizes
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_flushed_head
 from viewkeeper.warehouse.metadata.journal_tail import FOLDER as JOURNAL
@@ -40,14 +42,14 @@ NAMED = ("", "plans", "records", "history")
 """Where files get their names under the lock."""
 
 
-def recover_warehouse(root: Path, tables: OpenTables, guard: disk.Guard) -> Head:
+def recover_warehouse(root: StoragePath, tables: OpenTables, guard: Guard) -> Head:
     """Bring a warehouse to its last record; idempotent. `guard` says whether the lock is held."""
     for folder in NAMED:
-        disk.remove_temporaries(root / folder, guard)
+        stored_files.remove_temporaries(root / folder, guard)
         # A name that is there may be one that the last process could not, or did not live to, sync.
-        disk.sync_folder(root / folder)
+        stored_files.sync_folder(root / folder)
     for home in (root / "sources").glob("*"):
-        disk.remove_temporaries(home, guard)
+        stored_files.remove_temporaries(home, guard)
     head = read_flushed_head(root)
     for view in head.views.values():
         with tables.noting_damage(view.view):
@@ -55,24 +57,24 @@ def recover_warehouse(root: Path, tables: OpenTables, guard: disk.Guard) -> Head
             tables.active_files(view)
     head = _flush_journal(root, tables, head, guard)
     through, records = plan_files.load_record_files(root)
-    _refuse_gap(root, head, through, records)
+    refuse_gap(root, head, through, records)
     for record in records:
         if record.n > head.record:
             _refuse_lost_rows(root, record)
             head = tables.redo_record(head, record)
-            disk.replace_file(root / NAME, encode_head(head), guard)
-    head = _check_lists(tables, head)
+            stored_files.replace_file(root / NAME, encode_head(head), guard)
+    head = check_lists(tables, head)
     remove_unknown(tables, root, head, records, guard)
-    _empty_folder(root / "spool", guard)
+    empty_folder(root / "spool", guard)
     return head
 
 
-def _flush_journal(root: Path, tables: OpenTables, head: Head, guard: disk.Guard) -> Head:
+def _flush_journal(root: StoragePath, tables: OpenTables, head: Head, guard: Guard) -> Head:
     """Bring everything that the journal has into the tables; the head that then holds."""
     if head.journal is not None:
         path = head.journal.path_below(root)
         try:
-            frames = read_prefix(path, head.journal.mark)
+            frames = storage_of(root).commits.read_prefix(path, head.journal.mark)
         except FileNotFoundError as error:
             raise damaged_error(path, "the file is missing") from error
         journal = GroupCommit(root, tables, head, guard)
@@ -80,17 +82,17 @@ def _flush_journal(root: Path, tables: OpenTables, head: Head, guard: disk.Guard
         head = journal.head
     for path in (root / JOURNAL).glob("*.vkj"):
         guard()
-        disk.remove_file(path)
+        stored_files.remove_file(path)
     return head
 
 
-def _refuse_lost_rows(root: Path, record: Record) -> None:
+def _refuse_lost_rows(root: StoragePath, record: Record) -> None:
     if rows_names_of(record):
         raise damaged_error(root / JOURNAL, f"it does not have record {record.n} any more")
 
 
 def remove_unknown(
-    tables: OpenTables, root: Path, head: Head, records: Sequence[Record], guard: disk.Guard
+    tables: OpenTables, root: StoragePath, head: Head, records: Sequence[Record], guard: Guard
 ) -> None:
     """Remove data files and folders that neither the head nor a kept record knows.
 
@@ -98,11 +100,11 @@ def remove_unknown(
     record knows may belong to a batch that is still being written.
     """
     known = {view.table for view in head.views.values()} | set(retired_tables(records))
-    known |= unfinished_tables(root)
+    known |= unfinished_tables(stored_files.local_folder(root))
     for folder in (root / "views").iterdir():
         if folder.name not in known:
             guard()
-            disk.remove_tree(folder)
+            stored_files.remove_tree(folder)
     removed = {path for _, path in removed_files(records)}
     for view in head.views.values():
         if view.view in tables.damaged:
@@ -111,10 +113,10 @@ def remove_unknown(
         for path in tables.folder_of(view.table).glob(PATTERN):
             if path.name not in used:
                 guard()
-                disk.remove_file(path)
+                stored_files.remove_file(path)
 
 
-def _check_lists(tables: OpenTables, head: Head) -> Head:
+def check_lists(tables: OpenTables, head: Head) -> Head:
     """The same head with the digests of all lists of files, after a look at every file's size."""
     views = dict(head.views)
     for name, view in views.items():
@@ -122,8 +124,7 @@ def _check_lists(tables: OpenTables, head: Head) -> Head:
             continue
         with tables.noting_damage(name):
             files = tables.active_files(view)
-            for file in files:
-                check_size(tables.folder_of(view.table) / file.path, file.size, name)
+            check_sizes(tables.folder_of(view.table), files, name)
             # Of a head that an older program wrote: what is there now is what must stay.
             at = replace(view.location, listed=list_digest(files))
             views[name] = replace(view, location=at)
@@ -143,7 +144,8 @@ def retired_tables(records: Sequence[Record]) -> list[str]:
     return dropped + [c.replaces for c in changes if isinstance(c, Create) and c.replaces]
 
 
-def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record]) -> None:
+def refuse_gap(root: StoragePath, head: Head, through: int, records: Sequence[Record]) -> None:
+    """A CorruptError unless the head is among the records that are there."""
     newest = records[-1].n if records else through
     if through <= head.record <= newest:
         return
@@ -154,7 +156,8 @@ def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record])
     )
 
 
-def _empty_folder(folder: Path, guard: disk.Guard) -> None:
+def empty_folder(folder: StoragePath, guard: Guard) -> None:
+    """Remove all that is in a folder."""
     for path in folder.iterdir():
         guard()
-        disk.remove_tree(path) if path.is_dir() else disk.remove_file(path)
+        stored_files.remove_tree(path) if path.is_dir() else stored_files.remove_file(path)

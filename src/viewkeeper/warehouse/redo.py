@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import assert_never
 
 from viewkeeper.errors import CorruptError
-from viewkeeper.storage import disk
+from viewkeeper.storage.disk import Guard, no_guard
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import list_digest, stored_schema
 from viewkeeper.warehouse.lake.lake_table import (
@@ -47,7 +48,7 @@ class OpenTables:
     `guard` is asked before a log entry gets its name.
     """
 
-    def __init__(self, root: Path, guard: disk.Guard = disk.no_guard) -> None:
+    def __init__(self, root: StoragePath, guard: Guard = no_guard) -> None:
         self._views = root / "views"
         self._guard = guard
         self._open: dict[str, LakeTable] = {}
@@ -55,16 +56,25 @@ class OpenTables:
         """Views whose files cannot be believed: nothing is done to them until they are loaded
         again."""
 
-    def folder_of(self, table: str) -> Path:
+    def folder_of(self, table: str) -> StoragePath:
         return self._views / table
 
     def table_of(self, view: ViewHead) -> LakeTable:
         if view.table not in self._open:
             folder = self.folder_of(view.table)
-            table = LakeTable.open(folder, stored_schema(view.schema), self._guard)
+            stored, version = (
+                stored_schema(view.schema),
+                self._redone_version(view.location.version),
+            )
+            table = LakeTable.open(folder, stored, self._guard, version)
             refuse_other_version(folder, table.version, view.location.version)
             self._open[view.table] = table
         return self._open[view.table]
+
+    def _redone_version(self, version: int) -> int | None:
+        """At which version a table is opened: where entries are never removed, some may be beyond
+        the head, and redo finds them again."""
+        return version if storage_of(self._views).has_lasting_journal else None
 
     def active_files(self, view: ViewHead) -> tuple[ActiveFile, ...]:
         """The files of a view's newest version; a CorruptError if its log has other ones."""
@@ -118,9 +128,14 @@ class OpenTables:
 
     def _redo_create(self, change: Create, record: Record) -> TableLocation:
         folder = self.folder_of(change.table)
-        # Whatever is there was left by an attempt at this very record.
-        delta_log.cut_back(folder, delta_log.NOTHING)
-        table = LakeTable.create(folder, stored_schema(change.schema), change.view, self._guard)
+        stored = stored_schema(change.schema)
+        if storage_of(folder).has_lasting_journal:
+            at = record.committed_at
+            table = LakeTable.create_exact(folder, stored, change.view, at, self._guard)
+        else:
+            # Whatever is there was left by an attempt at this very record.
+            delta_log.cut_back(folder, delta_log.NOTHING)
+            table = LakeTable.create(folder, stored, change.view, self._guard)
         self._open[change.table] = table
         version = table.commit(record.n, record.committed_at, change.files)
         return TableLocation(version, None, list_digest(change.files))
@@ -145,7 +160,8 @@ class OpenTables:
         else:
             version = table.commit_schema(record.n, record.committed_at, stored, change.files)
             folder = self.folder_of(view.table)
-            self._open[view.table] = LakeTable.open(folder, stored, self._guard)
+            redone = self._redone_version(version)
+            self._open[view.table] = LakeTable.open(folder, stored, self._guard, redone)
         return _location_after(view, version, change.files)
 
     def _redo_rewrite(

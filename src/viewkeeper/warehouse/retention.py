@@ -11,9 +11,10 @@ catch up with.
 
 from __future__ import annotations
 
-import shutil
+from contextlib import suppress
 
-from viewkeeper.storage import disk
+from viewkeeper.errors import WarehouseError
+from viewkeeper.storage import stored_files
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.plan_files import Ledger
@@ -54,9 +55,10 @@ def _clean_folders(store: Store, retention_s: float, fold_at_least: int) -> None
 def _delete_replaced(store: Store, old: list[Record]) -> None:
     for view, path in removed_files(old):
         if view in store.head.views:
-            disk.remove_file(store.folder_of(view) / path)
+            stored_files.remove_file(store.folder_of(view) / path)
     for table in retired_tables(old):
-        shutil.rmtree(store.table_folder(table), ignore_errors=True)
+        with suppress(WarehouseError):
+            stored_files.remove_tree(store.table_folder(table))
 
 
 def _fold_records(store: Store, old: list[Record]) -> None:
@@ -83,6 +85,6 @@ def _fold_plans(store: Store, fold_at_least: int) -> None:
         ledger.add_entries(plan.entries)
     horizon = min((view.horizon for view in store.head.views.values()), default=0)
     # A load that goes on later catches up from its ts.
-    horizon = min([horizon, *(load.ts for load in list_unfinished(store.root))])
+    horizon = min([horizon, *(load.ts for load in list_unfinished(store.local_root))])
     rows = plan_files.entry_rows(ledger.entries_since(horizon))
     plan_files.fold_files(store.root / "plans", rows, old[-1].n, store.confirm_lock)

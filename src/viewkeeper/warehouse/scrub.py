@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +19,14 @@ import pyarrow.parquet as pq
 from viewkeeper.errors import CorruptError, WarehouseError, reload_hint
 from viewkeeper.storage.named_digest import has_own_bytes
 from viewkeeper.storage.sealed_json import corrupt_error, unseal_data
+from viewkeeper.storage.storage_path import StoragePath, name_of
 from viewkeeper.warehouse.lake.lake_table import files_of
-from viewkeeper.warehouse.lake.verified_files import check_size, read_whole, restore_hint
+from viewkeeper.warehouse.lake.verified_files import (
+    check_size,
+    check_sizes,
+    read_whole,
+    restore_hint,
+)
 from viewkeeper.warehouse.metadata.coordination import read_coordination
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head, read_journal
 from viewkeeper.warehouse.metadata.plan_files import load_plans, load_records
@@ -43,18 +48,19 @@ class ScrubResult:
         return not self.damaged
 
 
-def find_damage(root: Path, view: ViewHead) -> CorruptError | None:
+def find_damage(root: StoragePath, view: ViewHead) -> CorruptError | None:
     """What is wrong with a view's files as far as that costs next to nothing: lists and sizes."""
     folder = root.absolute() / "views" / view.table
     try:
-        for file in files_of(folder, view):
-            check_size(folder / file.path, file.size, view.view)
+        check_sizes(folder, files_of(folder, view), view.view)
     except CorruptError as error:
         return error
     return None
 
 
-def scrub_warehouse(root: Path, views: tuple[str, ...], told: Callable[[str], None]) -> ScrubResult:
+def scrub_warehouse(
+    root: StoragePath, views: tuple[str, ...], told: Callable[[str], None]
+) -> ScrubResult:
     """Read every file of these views, or of the whole warehouse if none is named."""
     work = _Scrub(root.absolute(), told)
     head = work.attempt_read(lambda: read_head(root)) or Head()
@@ -76,7 +82,7 @@ def scrub_warehouse(root: Path, views: tuple[str, ...], told: Callable[[str], No
 class _Scrub:
     """One scrub: what was read so far, and what was found."""
 
-    def __init__(self, root: Path, told: Callable[[str], None]) -> None:
+    def __init__(self, root: StoragePath, told: Callable[[str], None]) -> None:
         self.root = root
         self.told = told
         self.files = 0
@@ -101,7 +107,7 @@ class _Scrub:
         folder = self.root / "views" / view.table
         before = len(self.damaged)
         self.attempt_read(lambda: files_of(folder, view))
-        for path in sorted((folder / "_delta_log").glob("*.json")):
+        for path in sorted((folder / "_delta_log").glob("*.json"), key=name_of):
             self.attempt_read(partial(self._read_entry, path, view.view))
         if len(self.damaged) > before:
             return
@@ -110,12 +116,12 @@ class _Scrub:
                 partial(self._read_data_file, folder / file.path, file.size, view.view)
             )
 
-    def _read_data_file(self, path: Path, size: int, view: str) -> None:
+    def _read_data_file(self, path: StoragePath, size: int, view: str) -> None:
         check_size(path, size, view)
         read_whole(path, view)
         self._count_file(size)
 
-    def _read_entry(self, path: Path, view: str) -> None:
+    def _read_entry(self, path: StoragePath, view: str) -> None:
         data = path.read_bytes()
         mend = restore_hint("file", view)
         try:
@@ -131,14 +137,14 @@ class _Scrub:
             )
         self._count_file(len(data))
 
-    def other_files(self) -> Iterator[Path]:
+    def other_files(self) -> Iterator[StoragePath]:
         """What sources and others keep, in every folder but those of the views."""
         for folder in ("sources", "history", "proposals", "leases"):
-            for path in sorted((self.root / folder).rglob("*")):
+            for path in sorted((self.root / folder).rglob("*"), key=str):
                 if path.suffix in (".json", ".parquet", ".word") and path.is_file():
                     yield path
 
-    def read_other(self, path: Path) -> None:
+    def read_other(self, path: StoragePath) -> None:
         data = path.read_bytes()
         mend = f"restore the file from a backup; without one, remove it, then {reload_hint()}"
         if path.suffix == ".parquet":
@@ -153,7 +159,7 @@ class _Scrub:
                 raise corrupt_error(path, "state", str(error)[:200], mend) from error
         self._count_file(len(data))
 
-    def _read_rows(self, path: Path, data: bytes, mend: str) -> None:
+    def _read_rows(self, path: StoragePath, data: bytes, mend: str) -> None:
         try:
             if not has_own_bytes(path, data):
                 raise ValueError("its bytes are not those that were written")

@@ -15,23 +15,26 @@ ours, an assertion; only a view whose files are damaged refuses with that error.
 from __future__ import annotations
 
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import assert_never
 
 import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError, reload_hint
-from viewkeeper.storage import disk
-from viewkeeper.storage.warehouse_address import require_folder
+from viewkeeper.storage import disk, stored_files
+from viewkeeper.storage.disk import Guard
+from viewkeeper.storage.local_lock import LockHolder
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.storage_protocol import Clock, HeldLock
+from viewkeeper.storage.stored_files import storage_of
+from viewkeeper.storage.warehouse_address import require_address
 from viewkeeper.updates.source_protocol import TS
 from viewkeeper.warehouse.group_commit import GroupCommit
-from viewkeeper.warehouse.lake import data_files, delta_log
+from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
-from viewkeeper.warehouse.lock import Lock, LockHolder
+from viewkeeper.warehouse.lasting_recovery import recover_lasting
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, encode_head, owner_of
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, Ledger
@@ -69,7 +72,7 @@ class RecordCheck:
         self._next_ts = next_ts
         self._held_rows = held_rows
 
-    def check_guarded(self, record: Record, pending: BatchPlan | None, guard: disk.Guard) -> None:
+    def check_guarded(self, record: Record, pending: BatchPlan | None, guard: Guard) -> None:
         """The same, of a record that finishes at most the plan that is open."""
         try:
             assert record.plan is None or (pending and record.plan == pending.n)
@@ -153,11 +156,11 @@ class RecordCheck:
                 data_files.check_file(self._tables.folder_of(table), stored, file)
 
 
-Clock = Callable[[], float]
-
-
-def _take_lock(root: Path, command: str, now: Clock) -> Lock:
-    return Lock.take_lock(root / "lock", LockHolder.this_process(command, now()))
+def _take_lock(
+    root: StoragePath, command: str, now: Clock, steady: Clock, over: object = None
+) -> HeldLock:
+    holder = LockHolder.this_process(command, now())
+    return storage_of(root).commits.take_lock(root, holder, steady, over)
 
 
 def has_barrier(plan: BatchPlan) -> bool:
@@ -165,33 +168,38 @@ def has_barrier(plan: BatchPlan) -> bool:
     return any(e.emptied or e.keyed or e.reshaped or e.gap for e in plan.entries)
 
 
-def _read_marks(root: Path, head: Head, tables: OpenTables) -> tuple[object, ...]:
+def _read_marks(root: StoragePath, head: Head, tables: OpenTables) -> tuple[object, ...]:
     """What differs once anybody has committed, cleaned up, or removed something here.
 
     Every commit gives the head another file. What folders hold is told by their time, and what is
     kept of sources by that of the files.
     """
-    names = [str(root / name) for name in (NAME, *NAMED, "views")]
-    for view in head.views.values():
-        table = str(tables.folder_of(view.table))
-        names += [table, f"{table}/{delta_log.LOG}"]
-    for home in disk.list_names(str(root / "sources")):
-        names += [home, *disk.list_names(home)]
-    return tuple(disk.mark_of(name) for name in names)
+    tables_of_views = [tables.folder_of(view.table) for view in head.views.values()]
+    return storage_of(root).read_marks(root, (NAME, *NAMED, "views"), tables_of_views)
+
+
+def _recover_group(
+    root: StoragePath, tables: OpenTables, lock: HeldLock, guard: Guard
+) -> GroupCommit:
+    if storage_of(root).has_lasting_journal:
+        return recover_lasting(root, tables, guard, lock.is_after_death)
+    return GroupCommit(root, tables, recover_warehouse(root, tables, guard), guard)
 
 
 class Store:
     """An open warehouse; use as a context manager or `close` it."""
 
-    def __init__(self, root: Path, lock: Lock, now: Clock) -> None:
+    def __init__(self, root: StoragePath, lock: HeldLock, now: Clock, steady: Clock) -> None:
         self.root = root
         self.now = now
-        self._lock = lock
+        self._steady = steady
+        self.lock = lock
+        self.local_root = stored_files.local_folder(root)
+        """Where files of this machine belong that can be lost."""
         self._left: tuple[object, ...] | None = None
         self._tables = OpenTables(root, self.confirm_lock)
         self._doubtful = False
-        head = recover_warehouse(root, self._tables, self.confirm_lock)
-        self.group = GroupCommit(root, self._tables, head, self.confirm_lock)
+        self.group = _recover_group(root, self._tables, lock, self.confirm_lock)
         """Small commits; they are grouped once somebody begins with that."""
         entries, through, plans = plan_files.load_plan_files(root)
         self.ledger = Ledger(entries)
@@ -205,24 +213,33 @@ class Store:
                 hint=f"restore the folder from a backup; without one, {reload_hint()}",
             )
         self._pending = plans[-1] if plans and plans[-1].n > self.head.plan else None
-        if stops := _stops_of(head, self.damaged_views):
+        if stops := _stops_of(self.head, self.damaged_views):
             self.commit(stops)
 
     @staticmethod
-    def open(path: Path, command: str, now: Clock) -> Store:
+    def open(
+        path: StoragePath,
+        command: str,
+        now: Clock,
+        steady: Clock | None = None,
+        over: object = None,
+    ) -> Store:
         """Take the lock, create what is missing, recover; LockedError says who has it.
 
-        `command` is what others are told of the holder; `now` is in seconds since the epoch.
+        `command` is what others are told of the holder; `now` is in seconds since the epoch,
+        `steady` a clock that only goes forward. A lock that still is what `over` says is taken
+        over, whoever has it.
         """
-        require_folder(path, "warehouse")
+        require_address(path, "warehouse")
         root = path.absolute()
         for folder in FOLDERS:
-            disk.make_folder(root / folder)
-        lock = _take_lock(root, command, now)
+            stored_files.make_folder(root / folder)
+        disk.make_folder(stored_files.local_folder(root) / "spool")
+        lock = _take_lock(root, command, now, steady or now, over)
         try:
-            return Store(root, lock, now)
+            return Store(root, lock, now, steady or now)
         except BaseException:
-            lock.release_lock()
+            lock.release_lock(is_clean=False)
             raise
 
     @property
@@ -246,9 +263,9 @@ class Store:
         assert self._pending is None, "the open plan comes first"
         assert plan.n == self.next_plan
         assert not plan.entries or plan.entries[0].ts >= self.ledger.next_ts
-        if self.group.is_on and not has_barrier(plan):
+        if self.group.journal.is_lasting or (self.group.is_on and not has_barrier(plan)):
             self.confirm_usable()
-            self.group.hold_plan(plan)
+            self.group.hold_plan(plan, is_first=has_barrier(plan))
         else:
             with self.group.flushed(), _refuse_existing(self.root, "plan", plan.n):
                 plan_files.write_plan(self.root, plan, self.confirm_lock)
@@ -283,9 +300,14 @@ class Store:
         check.check_guarded(record, self._pending, self.confirm_lock)
         self._doubtful = True
         try:
-            with _refuse_existing(self.root, "record", record.n):
-                plan_files.write_record(self.root, record, self.confirm_lock)
+            if self.group.journal.is_lasting:
+                self.group.commit_record(record)
+            else:
+                with _refuse_existing(self.root, "record", record.n):
+                    plan_files.write_record(self.root, record, self.confirm_lock)
         except WarehouseError:
+            if self.group.journal.is_lasting:
+                raise
             # Refused by the disk before it had its name: nothing was committed, and we may go on.
             self._doubtful = plan_files.has_record(self.root, record.n)
             raise
@@ -322,7 +344,7 @@ class Store:
         """The views whose files cannot be believed, and why; they have stopped."""
         return self._tables.damaged
 
-    def folder_of(self, view: str) -> Path:
+    def folder_of(self, view: str) -> StoragePath:
         """Where the data files of a view belong."""
         return self._tables.folder_of(self.head.require_view(view).table)
 
@@ -341,29 +363,33 @@ class Store:
         readable = re.sub(r"[^A-Za-z0-9]+", "-", owner).strip("-")[:40] or "view"
         part = f"fold{fold}-" if mark else ""
         name = whole = f"{readable}-{part}{self.head.record + 1}"
+        if self.group.journal.is_lasting:
+            # Folders are not there before their files.
+            return f"{whole}-{uuid.uuid4().hex[:12]}"
         more = 2
-        while (folder := self.root / "views" / name).exists():
+        while (folder := self.root / "views" / name).is_dir():
             # Another view that is being loaded reads alike.
             name, more = f"{whole}-{more}", more + 1
-        disk.make_folder(folder)
+        stored_files.make_folder(folder)
         return name
 
-    def table_folder(self, table: str) -> Path:
+    def table_folder(self, table: str) -> StoragePath:
         return self._tables.folder_of(table)
 
     def confirm_lock(self) -> None:
         """Be sure that nobody else has taken the warehouse over; LockedError says who has."""
-        self._lock.confirm_held()
+        self.lock.confirm_held()
 
     @contextmanager
-    def staging_folder(self) -> Iterator[Path]:
+    def staging_folder(self) -> Iterator[StoragePath]:
         """A folder for files that live as long as one job."""
-        folder = self.root / "spool" / f"job-{uuid.uuid4().hex}"
-        disk.make_folder(folder)
+        folder = self.local_root / "spool" / f"job-{uuid.uuid4().hex}"
+        stored_files.make_folder(folder)
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(WarehouseError):
+                stored_files.remove_tree(folder)
 
     def pause_work(self) -> None:
         """Give the lock back, and note how the warehouse is left."""
@@ -373,25 +399,28 @@ class Store:
             if self._doubtful or self._pending
             else _read_marks(self.root, self.head, self._tables)
         )
-        self._lock.release_lock()
+        self.lock.release_lock()
 
     def resume_work(self, command: str) -> Store | None:
         """Take the lock again; None, without the lock, if the warehouse is not as it was left.
 
         Then whoever wants to go on has to open it.
         """
-        lock = _take_lock(self.root, command, self.now)
+        lock = _take_lock(self.root, command, self.now, self._steady)
         try:
             is_same = self._left is not None and self._left == _read_marks(
                 self.root, self.head, self._tables
             )
+            # Where commits do not change the head, nobody else may have had the lock.
+            if self.group.journal.is_lasting:
+                is_same = is_same and lock.epoch == self.lock.epoch + 1
         except BaseException:
             lock.release_lock()
             raise
         if not is_same:
             lock.release_lock()
             return None
-        self._lock = lock
+        self.lock = lock
         return self
 
     def close(self) -> None:
@@ -403,8 +432,9 @@ class Store:
 
     def abandon_store(self) -> None:
         """Give the lock back and leave everything else to the next start."""
+        is_clean = not self._doubtful and self.group.journal.failure is None
         self.group.abandon_journal()
-        self._lock.release_lock()
+        self.lock.release_lock(is_clean=is_clean)
 
     def __enter__(self) -> Store:
         return self
@@ -416,7 +446,9 @@ class Store:
         """What follows the commit point; if it fails, the next opening does it."""
         try:
             head = self._tables.redo_record(self.head, record)
-            disk.replace_file(self.root / NAME, encode_head(head), self.confirm_lock)
+            if not self.group.journal.is_lasting:
+                stored_files.replace_file(self.root / NAME, encode_head(head), self.confirm_lock)
+            self.group.follow_head(head)
         except LockedError:
             # The record is committed, and whoever has the lock now has redone it.
             raise
@@ -426,7 +458,6 @@ class Store:
                 detail=" ".join(str(error).split()),
                 hint="remove the cause and open the warehouse again: that finishes it",
             ) from error
-        self.group.follow_head(head)
         if record.plan is not None:
             self._pending = None
 
@@ -445,7 +476,7 @@ def _stops_of(head: Head, damaged: Mapping[str, CorruptError]) -> list[Stop]:
 
 
 @contextmanager
-def _refuse_existing(root: Path, kind: str, n: int) -> Iterator[None]:
+def _refuse_existing(root: StoragePath, kind: str, n: int) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:

@@ -48,7 +48,7 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
                 f'there is no source "{name}"',
                 hint=f"sources of this project: {', '.join(known)}{suggest_nearest(name, known)}",
             )
-    holder = running_holder(settings.warehouse)
+    holder = running_holder(settings.warehouse, time.time())
     if holder is not None:
         raise LockedError(
             "this project is being maintained", detail=str(holder), hint="stop it first"

@@ -18,6 +18,7 @@ from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.signals import stop_on_signals
 from viewkeeper.cli.terminal import print_note, show_error
+from viewkeeper.storage.stored_files import local_folder
 
 if TYPE_CHECKING:
     from viewkeeper.cli.live_display import LiveDisplay
@@ -32,6 +33,7 @@ Examples:
   viewkeeper run --once --full-refresh order_lines
   viewkeeper run --reanchor order_lines           after a source has lost changes
   viewkeeper run --once --json | jq .waiting
+  viewkeeper run --standby                        take over when another run ends
   viewkeeper run --algorithm pvm_cc               one of the papers' algorithms for all views
   viewkeeper run --algorithm strobe --level convergence
 
@@ -71,6 +73,11 @@ Exit codes: 0 every view is maintained, 1 some view waits or is stopped, 2 usage
     is_flag=True,
     help="Bring every commit into the Delta Lake tables at once, for other tools that read them.",
 )
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Wait while another process maintains the warehouse, and take over when it ends.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but troubles.")
 @click.option("--json", "wants_json", is_flag=True, help="With --once: print the report as JSON.")
 @click.pass_obj
@@ -82,6 +89,7 @@ def run(
     algorithm: str | None,
     level: str | None,
     sync_tables: bool,
+    standby: bool,
     quiet: bool,
     wants_json: bool,
 ) -> int:
@@ -92,11 +100,14 @@ def run(
     """
     if wants_json and not once:
         raise click.UsageError("--json needs --once")
+    if standby and once:
+        raise click.UsageError("--standby and --once exclude each other")
     with invocation.open_project(algorithm, level) as project:
         for name in (*full_refresh, *reanchor):
             project.view(name)
         with open_watcher(project, quiet or wants_json) as watcher:
-            report = _maintain_views(project, watcher, once, full_refresh, reanchor, sync_tables)
+            ways = (once, sync_tables, standby)
+            report = _maintain_views(project, watcher, ways, full_refresh, reanchor)
         project.spark.speed_up_next_start()
     if wants_json:
         click.echo(as_json(asdict(report), indent=2))
@@ -110,16 +121,19 @@ def run(
 def _maintain_views(
     project: Project,
     watcher: LiveDisplay | LogLines,
-    once: bool,
+    ways: tuple[bool, bool, bool],
     full_refresh: tuple[str, ...],
     reanchor: tuple[str, ...],
-    sync_tables: bool,
 ) -> Report:
+    """Maintain once or for long; `ways` are `--once`, `--sync-tables` and `--standby`."""
+    once, sync_tables, standby = ways
     what = "what is committed now" if once else "the commit under way"
     with stop_on_signals(what, watcher.say) as stop:
         if once:
             return project.refresh(watcher, full_refresh, reanchor)
-        return project.run(watcher, stop, full_refresh, reanchor, sync_tables)
+        if standby:
+            watcher.say("standby: waits while another process maintains the warehouse")
+        return project.run(watcher, stop, full_refresh, reanchor, sync_tables, standby)
 
 
 @contextmanager
@@ -130,7 +144,7 @@ def open_watcher(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLin
 
         settings = project.settings
         with (
-            own_terminal(settings.warehouse / "run.log") as terminal,
+            own_terminal(local_folder(settings.warehouse) / "run.log") as terminal,
             LiveDisplay(settings, terminal) as display,
         ):
             yield display

@@ -70,7 +70,9 @@ def project_status_data(found: ProjectStatus) -> dict[str, Any]:
 
 def _show_project(found: ProjectStatus, group: GroupNow | None) -> None:
     out = make_console()
-    running = f"{found.running}" if found.running else "not running"
+    running = "not running"
+    if found.running:
+        running = f"{found.running} (epoch {found.running.epoch})"
     out.print(f"project    {found.folder}", soft_wrap=True)
     out.print(f"maintained {running}\n", soft_wrap=True)
     out.print(view_table(found))

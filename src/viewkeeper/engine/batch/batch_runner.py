@@ -156,10 +156,10 @@ class BatchRunner:
         self._connections = workspace.connections
         self._spark = workspace.spark
         self._store = workspace.store
-        self._indexes = StateIndexes(workspace.store.root)
-        self._spool = workspace.store.root / "spool"
+        self._indexes = StateIndexes(workspace.store.root, workspace.store.local_root)
+        self._spool = workspace.store.local_root / "spool"
         self._beside = beside
-        self._written = read_activity(workspace.store.root)
+        self._written = read_activity(workspace.store.local_root)
         self._activity = dict(self._written)
         self._ages: dict[str, deque[float]] = {}
         """Per view, how old the oldest change of each of its last batches was when it was there."""
@@ -206,7 +206,7 @@ class BatchRunner:
             if name in self._store.head.views
         }
         if here != self._written:
-            write_activity(self._store.root, here)
+            write_activity(self._store.local_root, here)
             self._written = here
 
     def clean_spool(self) -> None:

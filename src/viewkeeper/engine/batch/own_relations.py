@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import assert_never
 
 import numpy as np
@@ -29,6 +28,7 @@ from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.paged_sweep import run_pages
 from viewkeeper.maintain.probe import probe_in_pages
 from viewkeeper.stages.key_recompute import distinct_keys, evaluate_rows, touched_keys
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.answer_pages import DEFAULT_PAGING, Paging, gather_pages
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import RelationChanges
@@ -69,7 +69,7 @@ class OwnRelations:
     `find_stored` finds rows by an index, in the process that maintains the warehouse.
     """
 
-    root: Path
+    root: StoragePath
     since: int
     stored: Mapping[str, ViewHead]
     nodes: Mapping[str, Node]

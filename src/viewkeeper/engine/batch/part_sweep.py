@@ -22,7 +22,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -36,6 +35,7 @@ from viewkeeper.errors import BrokenQueryError, UnexpectedViewError, ViewkeeperE
 from viewkeeper.maintain.paged_sweep import change_in_pages, run_pages, sweep_in_pages
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, slice_origins
 from viewkeeper.stages.fold import combine_partials, pre_aggregate
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
 from viewkeeper.view.definition import Core, Field, Fold, Relation, ViewDefinition
@@ -95,7 +95,7 @@ class BatchMember:
     name: str
     plan: SweepPlan
     schema: pa.Schema
-    folder: Path | None
+    folder: StoragePath | None
     core: Core | None = None
     fold: Fold | None = None
 
@@ -228,7 +228,7 @@ def _keep_pieces(
 
 
 def _write_pieces(
-    batch: Batch, task: PartTask, folder: Path, schema: pa.Schema, pieces: Iterator[pa.Table]
+    batch: Batch, task: PartTask, folder: StoragePath, schema: pa.Schema, pieces: Iterator[pa.Table]
 ) -> tuple[tuple[DataFile, ...], pa.Table | None]:
     held: list[pa.Table] = []
     for piece in pieces:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import assert_never
 
 import pyarrow as pa
@@ -48,6 +47,7 @@ from viewkeeper.stages.scalar_side import (
     compare_side,
     is_comparable,
 )
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Lookup
 from viewkeeper.view.definition import (
@@ -79,7 +79,7 @@ FindGroups = Callable[[ViewHead, Fold, pa.Table, int], pa.Table]
 GenerateRows = Callable[[Generate, pa.Table], pa.Table]
 """What a generator makes of signed rows."""
 
-KeepRows = Callable[[Path, pa.Schema, pa.Table, int, int], DataFile]
+KeepRows = Callable[[StoragePath, pa.Schema, pa.Table, int, int], DataFile]
 """Keeps the signed rows of a table, given its folder and its schema, for a record; the numbers of
 the batch and of the part name them."""
 
@@ -89,7 +89,7 @@ class StoredTable:
     """The Delta Lake table of a view or a fold."""
 
     head: ViewHead
-    folder: Path
+    folder: StoragePath
 
 
 @dataclass(frozen=True, slots=True)

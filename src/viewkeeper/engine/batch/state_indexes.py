@@ -18,6 +18,7 @@ from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.stages.fold_layout import ROWS_COLUMN, layout_of
 from viewkeeper.stages.key_index import IndexOwner, KeyIndex, open_index, rebuild_index
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.view.definition import Fold
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.view_state import files_until, read_signed, read_stored
@@ -30,8 +31,9 @@ ROWS_MAX = 2_000_000
 class StateIndexes:
     """The indexes of one warehouse, by the tables that they are of."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: StoragePath, local: Path) -> None:
         self._root = root
+        self._local = local
         self._open: dict[str, dict[tuple[str, ...], KeyIndex]] = {}
         """Per table, its indexes by their columns."""
         self._largest: dict[str, int] = {}
@@ -41,7 +43,7 @@ class StateIndexes:
         names = layout_of(fold).group_columns
         if not names:
             return read_stored(self._root, head, as_of).drop_columns([COUNT])
-        index = self._index_at(head, names, as_of, self._root / FOLDER / head.table)
+        index = self._index_at(head, names, as_of, self._local / FOLDER / head.table)
         if self._largest.get(head.table) is None:
             self._largest[head.table] = index.largest_value(ROWS_COLUMN)
         return index.find_rows(keys.rename_columns(list(names))).drop_columns([COUNT])
@@ -56,7 +58,7 @@ class StateIndexes:
         names = next((each for each in known if {*each} == {*names}), names)
         if names in known and known[names].ts > as_of:
             return None
-        folder = self._root / FOLDER / head.table / f"by-{_digest_names(names)}"
+        folder = self._local / FOLDER / head.table / f"by-{_digest_names(names)}"
         return self._index_at(head, names, as_of, folder).find_rows(keys)
 
     def note_rows(self, head: ViewHead, rows: pa.Table, since: int, until: int) -> None:

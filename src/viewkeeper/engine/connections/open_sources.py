@@ -24,7 +24,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from viewkeeper.engine.connections.guarded_source import GuardedSource, contain_errors
@@ -37,6 +36,7 @@ from viewkeeper.errors import (
 )
 from viewkeeper.sources.kinds import Differ, can_rest
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import Source
 from viewkeeper.upstream.any_source import ParentSource, is_parent, open_source, parent_source_of
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
@@ -107,7 +107,7 @@ class Away:
     retry_at: float
 
 
-def reader_of(warehouse: Path) -> str:
+def reader_of(warehouse: StoragePath) -> str:
     """How the warehouse is called at its sources; nothing while it follows none."""
     return known_identity(warehouse)
 

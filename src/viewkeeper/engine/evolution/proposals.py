@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
 from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
+from viewkeeper.storage.storage_path import StoragePath, name_of
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.definition_version import (
     READERS,
@@ -64,7 +64,7 @@ class _Decided:
 class Proposals:
     """The proposals of a warehouse."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: StoragePath) -> None:
         self._folder = root / FOLDER
 
     def put_proposal(self, proposed: Proposed) -> None:
@@ -72,7 +72,7 @@ class Proposals:
         known = self.read_proposal(proposed.view)
         if known is not None and known.id == proposed.id:
             return
-        disk.make_folder(self._folder)
+        stored_files.make_folder(self._folder)
         (version,) = encode_versions([proposed.version])
         body = {**{k: getattr(proposed, k) for k in ("view", "before", "adaptation", "at")}}
         write_sealed(self._proposal_file(proposed.view), "proposal", {**body, "version": version})
@@ -86,7 +86,10 @@ class Proposals:
             return None
 
     def list_proposals(self) -> list[Proposed]:
-        found = (self.read_proposal(path.stem) for path in sorted(self._folder.glob("*.json")))
+        found = (
+            self.read_proposal(path.stem)
+            for path in sorted(self._folder.glob("*.json"), key=name_of)
+        )
         return [proposed for proposed in found if proposed is not None]
 
     def answer_proposal(self, view: str, word: Word) -> Proposed:
@@ -112,11 +115,11 @@ class Proposals:
 
     def clear_proposals(self, views: Iterable[str]) -> None:
         for view in views:
-            disk.remove_file(self._proposal_file(view))
-            disk.remove_file(self._decision_file(view))
+            stored_files.remove_file(self._proposal_file(view))
+            stored_files.remove_file(self._decision_file(view))
 
-    def _proposal_file(self, view: str) -> Path:
+    def _proposal_file(self, view: str) -> StoragePath:
         return self._folder / f"{view}.json"
 
-    def _decision_file(self, view: str) -> Path:
+    def _decision_file(self, view: str) -> StoragePath:
         return self._folder / f"{view}.word"

@@ -117,7 +117,7 @@ class ViewLoads:
         self._loader.unfinished.give_up(
             lambda load: load.view in stored or load.view not in catalogue
         )
-        remove_strangers(self._workspace.store.root)
+        remove_strangers(self._workspace.store.local_root)
 
     def _say_begins_again(self, name: str, error: ViewkeeperError) -> None:
         told = f"begins again: what was loaded before is of no use ({error.message})"

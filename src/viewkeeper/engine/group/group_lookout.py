@@ -312,7 +312,7 @@ def make_lookout(workspace: Workspace, loads: Callable[[], Iterable[LoadPoint]])
     connections, sightings = workspace.connections, Sightings(workspace.store)
     if named is None:
         return LocalLookout(connections, sightings, FollowedTables(workspace, loads))
-    secret = member_secret(workspace.store.root) if is_service(named.url) else None
+    secret = member_secret(workspace.store.local_root) if is_service(named.url) else None
     access = (named.token, REGISTRY_SECONDS, secret, named.ca)
     registry = open_registry(named.url, workspace.settings.folder, *access)
     membership = Membership(workspace, registry)

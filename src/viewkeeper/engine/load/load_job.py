@@ -56,7 +56,8 @@ from viewkeeper.stages.fold import (
 )
 from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.stages.key_recompute import ROWS_MAX, evaluate_rows, too_many_rows
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.view.definition import (
     Field,
@@ -108,7 +109,7 @@ class LoadTarget:
 
     ts: int
     batch: int
-    folders: Mapping[str, Path]
+    folders: Mapping[str, StoragePath]
     stored: Mapping[str, StoredRows]
     hidden: tuple[str, ...] = ()
     keep_parts: Callable[[], Path] | None = None
@@ -122,7 +123,7 @@ class StoredParents:
     """The views of the project that another one is loaded from, as they are stored."""
 
     spark: SparkHandle
-    root: Path
+    root: StoragePath
     heads: Mapping[str, ViewHead]
     ts: int | None = None
     """As of which ts they are read; the newest if there is none."""
@@ -252,7 +253,7 @@ def _read_parts(
         assert view.schema is not None, "the kernel knows its types"
         check_kept_types(view, view.schema)
         folder = target.folders[view.name]
-        disk.make_folder(folder)
+        stored_files.make_folder(folder)
         load = direct_load(view, folder, kept, target.batch, target.ts)
         files = load_directly(spark, scans, load, courier)
         if files is not None:
@@ -502,12 +503,12 @@ class _TableWriter:
 class StoredRows:
     """The newest rows of a view that nobody changes meanwhile, hidden columns too."""
 
-    root: Path
+    root: StoragePath
     head: ViewHead
-    staging: Path
+    staging: StoragePath
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> StoragePath:
         return table_folder(self.root, self.head)
 
     @property

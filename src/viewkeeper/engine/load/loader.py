@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.load.load_job import (
@@ -35,6 +34,7 @@ from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.engine.views.bound_view import Binding
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
@@ -203,7 +203,7 @@ class Loader:
             load = kept or UnfinishedLoad(
                 view.name, tables[view.name], definition.digest, ts, positions
             )
-            keep = partial(begin_keeping, self._store.root, load)
+            keep = partial(begin_keeping, self._store.local_root, load)
             target = replace(target, keep_parts=keep, is_resumed=kept is not None)
         old = {name: head.table for name, head in self._stored_tables(view.name).items()}
         parents = self._parent_tables(view)
@@ -221,7 +221,7 @@ class Loader:
     def parts_of(self, name: str) -> int:
         """How many parts of a load are done."""
         load = self._loads.get(name)
-        return count_parts(load_folder(self._store.root, load.table)) if load else 0
+        return count_parts(load_folder(self._store.local_root, load.table)) if load else 0
 
     def end_parts(self, load: ViewLoad, keep: bool = False) -> None:
         """A load was committed, or has failed; what it has may be kept for another try."""
@@ -302,7 +302,7 @@ class Loader:
         self,
         definition: LoadDefinition,
         ts: int,
-        folders: Mapping[str, Path],
+        folders: Mapping[str, StoragePath],
         stored: Mapping[str, StoredRows],
     ) -> LoadTarget:
         hidden = definition.choice.hidden_columns

@@ -39,6 +39,8 @@ from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.view_change import map_changes
 from viewkeeper.storage import disk
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.updates.source_protocol import COUNT, TS, KeyRange, Opener
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.expression import Column
@@ -131,7 +133,7 @@ class DirectLoad:
 
     plan: SweepPlan
     schema: pa.Schema
-    table: Path
+    table: StoragePath
     kept: Path | None
     batch: int
     ts: int
@@ -198,7 +200,7 @@ def load_directly(
 
 
 def direct_load(
-    view: ViewDefinition, table: Path, kept: Path | None, batch: int, ts: int
+    view: ViewDefinition, table: StoragePath, kept: Path | None, batch: int, ts: int
 ) -> DirectLoad:
     """What the tasks of a direct load need to know of a view."""
     assert view.schema is not None, "the kernel knows its types"
@@ -301,14 +303,14 @@ def _run_tasks(
     return done
 
 
-def _whole_part(folder: Path, task: ScanTask, home: Path) -> LoadPart | None:
+def _whole_part(folder: Path, task: ScanTask, home: StoragePath) -> LoadPart | None:
     """What a part has written, if its files are all there with their sizes."""
     part = find_part(folder, task.scan.number, task.number)
     if part is None:
         return None
     for file in part.files:
-        found = disk.mark_of(home / file.path)
-        if found is None or found[2] != file.size:
+        found = storage_of(home).file_facts(home / file.path)
+        if found is None or found.size != file.size:
             disk.remove_file(folder / f"part-{task.scan.number}-{task.number}.json")
             return None
     return part

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.unfinished_load import (
     UnfinishedLoad,
@@ -31,7 +31,7 @@ class UnfinishedLoads:
 
     def read_again(self) -> None:
         """Find what is there now: some loads have been ended early."""
-        self._loads = {load.view: load for load in list_unfinished(self._store.root)}
+        self._loads = {load.view: load for load in list_unfinished(self._store.local_root)}
 
     def list_loads(self) -> list[UnfinishedLoad]:
         """The loads that may go on."""
@@ -41,9 +41,12 @@ class UnfinishedLoads:
         """Whether the parts of a load are kept if it dies: those of a new view over tables alone.
 
         The views that another one reads have moved on by then, and so has the order of a group.
+        Nothing is kept in object storage: the next start may be on another machine.
         """
         is_new = view.name not in self._store.head.views
-        return is_new and not view.parents and self._settings.registry is None
+        is_ordered = self._settings.registry is not None
+        is_remote = self._store.group.journal.is_lasting
+        return is_new and not (view.parents or is_ordered or is_remote)
 
     def take_load(self, view: ViewDefinition, definition: str) -> UnfinishedLoad | None:
         """The load of the same definition that may go on, if there is one."""
@@ -79,7 +82,7 @@ class UnfinishedLoads:
     def keep_for_later(self, view: str) -> None:
         """A load has failed that may go on: its source is away."""
         found: Mapping[str, UnfinishedLoad] = {
-            load.view: load for load in list_unfinished(self._store.root)
+            load.view: load for load in list_unfinished(self._store.local_root)
         }
         if view in found:
             self._loads[view] = found[view]
@@ -87,8 +90,8 @@ class UnfinishedLoads:
     def remove_parts(self, view: str, table: str) -> None:
         """A load was committed or given up: remove what it has, but for a table that is stored."""
         self._store.confirm_lock()
-        remove_load(self._store.root, table)
+        remove_load(self._store.local_root, table)
         stored = self._store.head.views.get(view)
         folder = self._store.table_folder(table)
-        if (stored is None or stored.table != table) and folder.exists():
-            disk.remove_tree(folder)
+        if (stored is None or stored.table != table) and folder.is_dir():
+            stored_files.remove_tree(folder)

@@ -13,13 +13,14 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from viewkeeper.engine.batch.snapshot_openers import tables_by_source
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.kinds import is_clock
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import require_facts
 from viewkeeper.updates.source_protocol import Finding
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.leases import Lease
@@ -74,7 +75,7 @@ def examine_project(
     return [*sources, *views, Diagnosis("machine", "java", (examine_java(),))]
 
 
-def examine_children(root: Path, head: Head, now: float) -> Diagnosis:
+def examine_children(root: StoragePath, head: Head, now: float) -> Diagnosis:
     """The projects that read this one's views, and what is kept for them."""
     newest = max((view.ts for view in head.views.values()), default=0)
     found = [_lease_finding(root, lease, newest, now) for lease in leases.active_leases(root, now)]
@@ -82,11 +83,11 @@ def examine_children(root: Path, head: Head, now: float) -> Diagnosis:
     return Diagnosis("warehouse", str(root), tuple(found) or (none,))
 
 
-def _lease_finding(root: Path, lease: Lease, newest: int, now: float) -> Finding:
+def _lease_finding(root: StoragePath, lease: Lease, newest: int, now: float) -> Finding:
     file = leases.lease_file_of(root, lease.child)
     text = f"states from ts {lease.ts} on are kept for {lease}, {max(newest - lease.ts, 0)} behind"
     try:
-        still = now - file.stat().st_mtime
+        still = now - require_facts(file).changed_at
     except FileNotFoundError:
         # It ended while we looked.
         still = 0.0

@@ -8,10 +8,7 @@ elsewhere what the ledger knows. Transactions are counted where they have a ts, 
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import socket
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,6 +22,9 @@ from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError, WarehouseError, reload_hint
 from viewkeeper.sources.kinds import is_clock
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.storage.local_lock import LockHolder
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import local_folder, storage_of
 from viewkeeper.updates.source_protocol import ChangesBehind, RetainedLog
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.any_source import open_source
@@ -32,7 +32,6 @@ from viewkeeper.upstream.leases import Lease
 from viewkeeper.view.definition import PROJECT
 from viewkeeper.warehouse.activity import ViewActivity, read_activity
 from viewkeeper.warehouse.lake.lake_table import files_of
-from viewkeeper.warehouse.lock import LockHolder, read_holder
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import Ledger, load_ledger
 from viewkeeper.warehouse.rows.view_state import table_folder
@@ -123,7 +122,7 @@ class ProjectStatus:
 
     at: float
     folder: Path
-    warehouse: Path
+    warehouse: StoragePath
     running: LockHolder | None
     views: tuple[ViewStatus, ...]
     sources: tuple[SourceStatus, ...]
@@ -150,7 +149,7 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
         for name, source in settings.sources.items()
         if name in used or not is_clock(source)
     }
-    activity = read_activity(settings.warehouse)
+    activity = read_activity(local_folder(settings.warehouse))
     held = {p.view for p in Proposals(settings.warehouse).list_proposals()}
     views = [
         _loaded_status(
@@ -171,45 +170,16 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
         at=now,
         folder=settings.folder,
         warehouse=settings.warehouse,
-        running=running_holder(settings.warehouse),
+        running=running_holder(settings.warehouse, now),
         views=tuple(sorted(views, key=lambda view: view.name)),
         sources=tuple(status for status, _ in looks.values()),
         leases=tuple(leases.active_leases(settings.warehouse, now)),
     )
 
 
-def running_holder(warehouse: Path) -> LockHolder | None:
-    """Who maintains the warehouse now, if anybody does.
-
-    A holder that was killed leaves its name behind. The lock itself is tried only where a process
-    of that number lives, so that a maintainer that is just starting is never in our way, nor we in
-    its.
-    """
-    path = warehouse / "lock"
-    found = read_holder(path)
-    if found is None or found.host != socket.gethostname():
-        return found
-    try:
-        os.kill(found.pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return found
-    return found if _is_locked(path) else None
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+def running_holder(warehouse: StoragePath, now: float) -> LockHolder | None:
+    """Who maintains the warehouse now, if anybody does."""
+    return storage_of(warehouse).commits.running_holder(warehouse, now)
 
 
 def _wanted_positions(head: Head, ledger: Ledger) -> dict[str, set[int]]:
@@ -364,7 +334,7 @@ def _stored_tables(
     return _StoredTables(nodes, found[0] if found else None, stopped, activity)
 
 
-def _table_bytes(root: Path, table: ViewHead) -> int:
+def _table_bytes(root: StoragePath, table: ViewHead) -> int:
     try:
         return sum(file.size for file in files_of(table_folder(root, table), table))
     except WarehouseError:

@@ -47,6 +47,8 @@ from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import HorizonError
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import local_folder
 from viewkeeper.updates.queue import change_schema
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
@@ -178,12 +180,12 @@ class _Subject:
         return self.handle.get_session()
 
     @property
-    def root(self) -> Path:
+    def root(self) -> StoragePath:
         return self.settings.warehouse
 
     @property
     def history(self) -> Path:
-        return self.root / "history"
+        return local_folder(self.root) / "history"
 
     @property
     def is_plain(self) -> bool:

@@ -7,7 +7,6 @@ is read again from the next head: upkeep may have replaced files while they were
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from viewkeeper.engine.query.arrow_plan import ArrowPlan, plan_query
 from viewkeeper.engine.query.checked_query import CheckedQuery
 from viewkeeper.engine.query.select_clauses import SparkNeeded
 from viewkeeper.errors import CorruptError
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.warehouse.metadata.head import Head, read_head
 from viewkeeper.warehouse.rows.view_state import ATTEMPTS, read_state
 
@@ -31,7 +31,7 @@ class QueryWay:
     reason: str
 
 
-def unedited_views(folder: Path, head: Head) -> tuple[str, ...]:
+def unedited_views(folder: StoragePath, head: Head) -> tuple[str, ...]:
     """The loaded views whose files in a project's folder are what was loaded.
 
     That these are views of the project is known without reading any SQL.
@@ -54,7 +54,7 @@ def choose_way(query: CheckedQuery, head: Head) -> QueryWay:
     return QueryWay(plan, "the kernel evaluates all of it")
 
 
-def answer_from_store(query: CheckedQuery, root: Path, as_of: int | None) -> pa.Table:
+def answer_from_store(query: CheckedQuery, root: StoragePath, as_of: int | None) -> pa.Table:
     """The answer from the newest head; SparkNeeded if only Spark can give it."""
     head = read_head(root)
     for _ in range(ATTEMPTS):
@@ -68,7 +68,9 @@ def answer_from_store(query: CheckedQuery, root: Path, as_of: int | None) -> pa.
     return _answer_from_head(query, root, head, as_of)
 
 
-def _answer_from_head(query: CheckedQuery, root: Path, head: Head, as_of: int | None) -> pa.Table:
+def _answer_from_head(
+    query: CheckedQuery, root: StoragePath, head: Head, as_of: int | None
+) -> pa.Table:
     way = choose_way(query, head)
     if way.plan is None:
         raise SparkNeeded(way.reason)

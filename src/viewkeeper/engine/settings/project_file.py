@@ -35,6 +35,8 @@ from viewkeeper.engine.settings.view_words import (
 from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.sources.kinds import check_settings, clock_settings
 from viewkeeper.sources.settings import SourceSettings, read_yaml, shorten_value
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import local_folder, open_address
 from viewkeeper.storage.warehouse_address import require_folder
 from viewkeeper.view.definition import CLOCK
 
@@ -133,7 +135,8 @@ class Settings:
     """Everything that `viewkeeper.yml` says."""
 
     folder: Path
-    warehouse: Path
+    warehouse: StoragePath
+    """Its folder, or its address in object storage."""
     sources: Mapping[str, SourceSettings]
     """Those of the file, and the clock."""
     freshness: float = 0.0
@@ -155,6 +158,10 @@ class Settings:
     """Which views are maintained from changes, and which are computed again."""
     on_gap: ViewWords[GapPolicy] = field(default_factory=lambda: ViewWords("stop"))
     """What becomes of views whose sources have lost what they still need."""
+    local: Path | None = None
+    """Where files of this machine belong that can be lost; None: in the warehouse's own folder."""
+    storage: Mapping[str, str] = field(default_factory=dict)
+    """How object storage is reached, with references to secrets as they are in the file."""
     access: Literal["owner", "group"] = "owner"
     """Who may read the files of the warehouse: its owner alone, or its group too."""
     registry: RegistrySettings | None = None
@@ -211,14 +218,16 @@ def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
     publish = raw.get("publish")
     views = _read_views(_read_mapping(raw.get("views") or {}, f'{where}: "views"'), where)
     address = _check_type(raw["warehouse"], str, f'{where}: "warehouse"')
-    require_folder(address, f'{where}: "warehouse"')
-    warehouse = file.parent / address
+    options = raw.get("storage")
+    local = raw.get("local") and _check_type(raw["local"], str, f'{where}: "local"')
+    warehouse = open_address(address, file.parent, options, local, where)
+    homes = local_folder(warehouse).absolute() / "sources"
     return Settings(
         folder=file.parent,
         warehouse=warehouse,
-        sources=_read_sources(
-            file, _read_mapping(raw["sources"], f'{where}: "sources"'), warehouse
-        ),
+        local=file.parent / local if local else None,
+        storage={key: str(value) for key, value in (options or {}).items()},
+        sources=_read_sources(file, _read_mapping(raw["sources"], f'{where}: "sources"'), homes),
         publish=None if publish in (None, False) else read_duration(publish, f'{where}: "publish"'),
         batch=_read_batch(_read_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
         spark=_read_spark(_read_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
@@ -243,7 +252,7 @@ def _read_access(given: object, where: str) -> Literal["owner", "group"]:
     )
 
 
-def _read_sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str, SourceSettings]:
+def _read_sources(file: Path, raw: dict[str, Any], homes: Path) -> dict[str, SourceSettings]:
     sources = {}
     for name, entry in raw.items():
         options = _read_mapping(entry, f'{file}: source "{name}"')
@@ -255,12 +264,12 @@ def _read_sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str,
         if "kind" not in options:
             raise ProjectError(f'{file}: source "{name}" needs a kind', hint="kind: sqlite")
         kind = str(options.pop("kind"))
-        home = str(warehouse.absolute() / "sources" / str(name))
+        home = str(homes / str(name))
         sources[str(name)] = SourceSettings(str(name), kind, options, str(file.parent), home)
         check_settings(sources[str(name)])
     if not sources:
         raise ProjectError(f'{file}: "sources" is empty', hint="name at least one source")
-    home = str(warehouse.absolute() / "sources" / CLOCK)
+    home = str(homes / CLOCK)
     sources.setdefault(CLOCK, clock_settings(str(file.parent), home))
     return sources
 

@@ -56,7 +56,7 @@ class Troubles:
     def report_trouble(self, error: ViewkeeperError) -> None:
         """Pass an error to the observer, and keep its traceback if it has one."""
         if isinstance(error, UnexpectedSourceError | UnexpectedViewError):
-            file = self._store.root / error.trace_file
+            file = self._store.local_root / error.trace_file
             disk.make_folder(file.parent)
             disk.replace_file(file, error.traceback.encode(errors="replace"))
         self._observer.on_trouble(error)

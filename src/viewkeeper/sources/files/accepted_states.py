@@ -321,8 +321,9 @@ class StateFolder:
                 writer.close()
                 disk.protect_file(temporary)
                 disk.sync_file(temporary)
-                written.take_name(path.with_name(digest_name(temporary, path.stem)))
-                os.replace(temporary, written.path)
+                named = path.with_name(digest_name(temporary, path.stem))
+                written.take_name(named)
+                os.replace(temporary, named)
                 disk.sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)

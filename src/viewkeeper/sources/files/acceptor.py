@@ -207,7 +207,8 @@ class Acceptor:
             self._check_whole(name, table)
         elif table.key:
             batches = (
-                b.select(names) for b in pq.ParquetFile(written.path).iter_batches(columns=names)
+                b.select(names)
+                for b in pq.ParquetFile(str(written.path)).iter_batches(columns=names)
             )
             self._check_key(name, batches, old.files.values(), table)
         return changes

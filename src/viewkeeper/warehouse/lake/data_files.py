@@ -19,10 +19,8 @@ another list than the head has, and is not believed.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 import pyarrow as pa
@@ -30,12 +28,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
-from viewkeeper.storage import disk
-from viewkeeper.storage.named_digest import DigestSink, final_path_of
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.named_digest import DigestSink, final_name_of
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.verified_files import (
     check_footer,
     new_data_file_name,
+    open_parquet,
+    read_footer,
     translate_read_errors,
 )
 from viewkeeper.warehouse.metadata.record import DataFile
@@ -51,7 +52,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def write_rows(
-    folder: Path,
+    folder: StoragePath,
     schema: pa.Schema,
     rows: pa.Table,
     batch: int,
@@ -66,12 +67,12 @@ def write_rows(
     writer = _Writer(folder, stored_schema(schema), batch, part)
     file = writer.finish_with(rows)
     if sync_folder:
-        disk.sync_folder(folder)
+        stored_files.sync_folder(folder)
     return file
 
 
 def write_stream(
-    folder: Path,
+    folder: StoragePath,
     stored: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     batch: int,
@@ -99,7 +100,7 @@ def write_stream(
         # Rows that stopped coming, or that nobody wants any more, leave no file.
         if writer:
             writer.abandon_file()
-    disk.sync_folder(folder)
+    stored_files.sync_folder(folder)
 
 
 def describe_rows(rows: pa.Table, schema: pa.Schema, name: str) -> tuple[pa.Table, DataFile]:
@@ -111,12 +112,12 @@ def describe_rows(rows: pa.Table, schema: pa.Schema, name: str) -> tuple[pa.Tabl
     return exact, _join_measures(name, [_measure_rows(exact)], exact.nbytes)
 
 
-def check_file(folder: Path, stored: pa.Schema, file: DataFile) -> None:
+def check_file(folder: StoragePath, stored: pa.Schema, file: DataFile) -> None:
     """Compare a file with its descriptor: `deltalake` believes any descriptor, we do not."""
     path = folder / file.path
     try:
         check_footer(path, file.size, "")
-        footer = pq.read_metadata(path)
+        footer = read_footer(path)
     except CorruptError as error:
         raise _misdescribed_error(path, str(error.detail)) from error
     except (OSError, pa.ArrowException) as error:
@@ -128,42 +129,47 @@ def check_file(folder: Path, stored: pa.Schema, file: DataFile) -> None:
         raise _misdescribed_error(path, f"its schema is {schema}, the view's is {stored}")
 
 
-def count_sum(paths: Iterable[Path]) -> int:
+def count_sum(paths: Iterable[StoragePath]) -> int:
     """The sum of `_count` over files: what a rewrite must not change."""
     total = 0
     for path in paths:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with open_parquet(path) as file:
             for batch in file.iter_batches(columns=[COUNT], batch_size=ROWS_PER_GROUP):
                 total += _whole_number(pc.sum(batch.column(0)))
     return total
 
 
-def read_stamps(path: Path) -> set[int]:
+def read_stamps(path: StoragePath) -> set[int]:
     """Every ts of which a file has rows."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with open_parquet(path) as file:
         return {_whole_number(ts) for ts in pc.unique(file.read(columns=[TS])[TS])}
 
 
-def read_rows(folder: Path, file: DataFile) -> pa.Table:
+def read_rows(folder: StoragePath, file: DataFile) -> pa.Table:
     """The rows of a file that was just written."""
-    rows = pq.read_table(folder / file.path, page_checksum_verification=True)
-    return rows.replace_schema_metadata(None)
+    with open_parquet(folder / file.path) as parquet:
+        return parquet.read().replace_schema_metadata(None)
 
 
 class _Writer:
     """One file that is being written; removed again if writing fails."""
 
     def __init__(
-        self, folder: Path, stored: pa.Schema, batch: int, part: int, sorted_by: str | None = None
+        self,
+        folder: StoragePath,
+        stored: pa.Schema,
+        batch: int,
+        part: int,
+        sorted_by: str | None = None,
     ) -> None:
         self._stored = stored
-        self._path = folder / new_data_file_name(batch, part)
-        with disk.translate_os_errors("create", self._path):
-            self._file = disk.open_new(self._path)
-        self._sink = DigestSink(self._file)
+        epoch = stored_files.storage_of(folder).epoch
+        self._file = stored_files.begin_file(folder, new_data_file_name(batch, part, epoch))
+        self._path = self._file.place
+        self._sink = DigestSink(self._file.sink)
         try:
             # It writes the first bytes of the file.
-            with disk.translate_os_errors("write", self._path):
+            with stored_files.translate_os_errors("write", self._path):
                 self._parquet = pq.ParquetWriter(
                     cast("BinaryIO", self._sink),
                     stored,
@@ -172,7 +178,7 @@ class _Writer:
                     sorting_columns=_sorting_columns(stored, sorted_by),
                 )
         except BaseException:
-            self._remove()
+            self._file.abandon_file()
             raise
         self._measures: list[DataFile] = []
         self.rows = 0
@@ -180,7 +186,7 @@ class _Writer:
     def write_group(self, rows: pa.Table) -> None:
         try:
             exact = _exact_rows(rows, self._stored)
-            with disk.translate_os_errors("write", self._path):
+            with stored_files.translate_os_errors("write", self._path):
                 self._parquet.write_table(exact, row_group_size=ROWS_PER_GROUP)
         except BaseException:
             self.abandon_file()
@@ -190,12 +196,10 @@ class _Writer:
 
     def finish_file(self) -> DataFile:
         try:
-            with disk.translate_os_errors("write", self._path):
+            with stored_files.translate_os_errors("write", self._path):
                 self._parquet.close()
-                os.fsync(self._file.fileno())
-                size = os.fstat(self._file.fileno()).st_size
-                self._file.close()
-                self._path = self._path.rename(final_path_of(self._path, self._sink.hex_digest()))
+                whole = self._sink.hex_digest()
+                self._path, size = self._file.finish_file(lambda path: final_name_of(path, whole))
         except BaseException:
             self.abandon_file()
             raise
@@ -212,11 +216,7 @@ class _Writer:
         with suppress(OSError, pa.ArrowException, ValueError):
             self._parquet.close()
         self._parquet.is_open = False
-        self._remove()
-
-    def _remove(self) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        self._file.abandon_file()
 
 
 def _sorting_columns(stored: pa.Schema, name: str | None) -> list[pq.SortingColumn] | None:
@@ -225,17 +225,17 @@ def _sorting_columns(stored: pa.Schema, name: str | None) -> list[pq.SortingColu
     return [pq.SortingColumn(stored.get_field_index(name), nulls_first=True)]
 
 
-def is_unordered(folder: Path, files: Iterable[ListedFile], view: str) -> bool:
+def is_unordered(folder: StoragePath, files: Iterable[ListedFile], view: str) -> bool:
     """Whether files are large enough that order would spare reading row groups, and have none."""
     listed = list(files)
     large = sum(file.rows for file in listed) > ROWS_PER_GROUP
     return large and not all(_is_sorted(folder / file.path, file.size, view) for file in listed)
 
 
-def _is_sorted(path: Path, size: int, view: str) -> bool:
+def _is_sorted(path: StoragePath, size: int, view: str) -> bool:
     check_footer(path, size, view)
     with translate_read_errors(path, view):
-        footer = pq.read_metadata(path)
+        footer = read_footer(path)
     return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)
 
 
@@ -293,7 +293,7 @@ def _whole_number(value: pa.Scalar) -> int:  # type: ignore[type-arg]  # the stu
     return int(value.as_py() or 0)
 
 
-def _misdescribed_error(path: Path, detail: str) -> CorruptError:
+def _misdescribed_error(path: StoragePath, detail: str) -> CorruptError:
     return CorruptError(
         f'warehouse file "{path}": not what its writer described',
         detail=detail,

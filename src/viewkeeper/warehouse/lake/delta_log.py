@@ -11,10 +11,12 @@ ends with the line of its application transaction, and whatever is torn off, tha
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from itertools import chain
 
 from viewkeeper.errors import CorruptError, WarehouseError
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.disk import Guard, no_guard
+from viewkeeper.storage.storage_path import StoragePath, name_of
 from viewkeeper.warehouse.metadata.head import TableLocation
 
 APPLICATION = "viewkeeper"
@@ -24,21 +26,18 @@ LOG = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
-def sync_entry(folder: Path, version: int) -> None:
+def sync_entry(folder: StoragePath, version: int) -> None:
     """Make one entry durable."""
     log = folder / LOG
-    disk.protect_file(log / f"{version:020d}.json")
-    disk.sync_file(log / f"{version:020d}.json")
-    disk.sync_folder(log)
+    stored_files.storage_of(log).sync_other(iter([log / f"{version:020d}.json"]))
+    stored_files.sync_folder(log)
 
 
-def write_entry(
-    folder: Path, version: int, entry: bytes, guard: disk.Guard = disk.no_guard
-) -> None:
+def write_entry(folder: StoragePath, version: int, entry: bytes, guard: Guard = no_guard) -> None:
     """Write an entry of our own, durably; somebody else's of that version is an error."""
     path = folder / LOG / f"{version:020d}.json"
     try:
-        disk.create_new(path, entry, guard)
+        stored_files.create_new(path, entry, guard)
     except FileExistsError as error:
         raise WarehouseError(
             f'Delta Lake table "{folder}": another writer committed to it',
@@ -46,16 +45,15 @@ def write_entry(
         ) from error
 
 
-def sync_checkpoint(folder: Path, version: int) -> None:
+def sync_checkpoint(folder: StoragePath, version: int) -> None:
     """Make one checkpoint, and the hint that points to it, durable."""
     log = folder / LOG
-    for path in (*log.glob(f"{version:020d}.checkpoint*"), log / _LAST_CHECKPOINT):
-        disk.protect_file(path)
-        disk.sync_file(path)
-    disk.sync_folder(log)
+    written = chain(log.glob(f"{version:020d}.checkpoint*"), [log / _LAST_CHECKPOINT])
+    stored_files.storage_of(log).sync_other(written)
+    stored_files.sync_folder(log)
 
 
-def cut_back(folder: Path, at: TableLocation, guard: disk.Guard = disk.no_guard) -> None:
+def cut_back(folder: StoragePath, at: TableLocation, guard: Guard = no_guard) -> None:
     """Delete everything above a version and a checkpoint; redo writes it again.
 
     An entry that is whole and not ours is another writer's: refused rather than deleted.
@@ -63,30 +61,30 @@ def cut_back(folder: Path, at: TableLocation, guard: disk.Guard = disk.no_guard)
     log = folder / LOG
     if not log.is_dir():
         return
-    disk.remove_temporaries(log, guard)
-    for path in sorted(log.iterdir()):
+    stored_files.remove_temporaries(log, guard)
+    for path in sorted(log.iterdir(), key=name_of):
         version = _version_of(path)
         known = at.checkpoint if ".checkpoint" in path.name else at.version
         if version is not None and version > (-1 if known is None else known):
             _refuse_foreign(path)
             guard()
-            disk.remove_file(path)
+            stored_files.remove_file(path)
     # The hint may name a checkpoint that is gone; readers then list the log, which is as good.
-    disk.remove_file(log / _LAST_CHECKPOINT)
-    disk.sync_folder(log)
+    stored_files.remove_file(log / _LAST_CHECKPOINT)
+    stored_files.sync_folder(log)
 
 
-def drop_torn(folder: Path) -> None:
+def drop_torn(folder: StoragePath) -> None:
     """Delete the newest entry of a table without records if it is not whole."""
-    entries = sorted((folder / LOG).glob("*.json"))
+    entries = sorted((folder / LOG).glob("*.json"), key=name_of)
     if not entries or _is_whole(entries[-1]):
         return
-    disk.remove_file(entries[-1])
-    disk.sync_folder(folder / LOG)
+    stored_files.remove_file(entries[-1])
+    stored_files.sync_folder(folder / LOG)
 
 
 def forget_entries(
-    folder: Path, checkpoint: int, older_than: float, guard: disk.Guard = disk.no_guard
+    folder: StoragePath, checkpoint: int, older_than: float, guard: Guard = no_guard
 ) -> None:
     """Delete entries and checkpoints that a durable checkpoint replaces, once nobody reads them.
 
@@ -94,27 +92,27 @@ def forget_entries(
     of then and all entries after it, however old these are. So everything from the newest
     checkpoint that was there at that moment stays.
     """
-    found = [(path, _version_of(path)) for path in sorted((folder / LOG).iterdir())]
+    found = [(path, _version_of(path)) for path in sorted((folder / LOG).iterdir(), key=name_of)]
     whole = [
         version
         for path, version in found
         if version is not None
         and ".checkpoint" in path.name
         and version <= checkpoint
-        and path.stat().st_mtime < older_than
+        and stored_files.require_facts(path).changed_at < older_than
     ]
     for path, version in found:
         if whole and version is not None and version < max(whole):
             guard()
-            disk.remove_file(path)
+            stored_files.remove_file(path)
 
 
-def _version_of(path: Path) -> int | None:
+def _version_of(path: StoragePath) -> int | None:
     digits = path.name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isdigit() else None
 
 
-def _is_whole(entry: Path) -> bool:
+def _is_whole(entry: StoragePath) -> bool:
     try:
         last = json.loads(entry.read_bytes().splitlines()[-1])
     except (ValueError, IndexError, RecursionError):
@@ -122,7 +120,7 @@ def _is_whole(entry: Path) -> bool:
     return isinstance(last, dict) and ("metaData" if int(entry.stem) == 0 else "txn") in last
 
 
-def _refuse_foreign(path: Path) -> None:
+def _refuse_foreign(path: StoragePath) -> None:
     if path.suffix != ".json":
         return
     try:

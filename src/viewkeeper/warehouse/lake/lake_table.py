@@ -16,10 +16,10 @@ Handles stay open between commits and are brought up to date when they are asked
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,10 @@ from deltalake.transaction import (
 )
 
 from viewkeeper.errors import CorruptError, WarehouseError, reload_hint
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.disk import Guard, no_guard
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import list_digest
@@ -58,8 +61,11 @@ def encode_entry(n: int, at_ms: int, lines: Sequence[dict[str, Any]], operation:
     """The entry of record n with these lines; our application transaction comes last."""
     about = {"timestamp": at_ms, "operation": operation, delta_log.APPLICATION: n}
     last = {"txn": {"appId": delta_log.APPLICATION, "version": n, "lastUpdated": at_ms}}
-    whole = [{"commitInfo": about}, *lines, last]
-    return "\n".join(json.dumps(line, separators=(",", ":")) for line in whole).encode()
+    return _encode_lines([{"commitInfo": about}, *lines, last])
+
+
+def _encode_lines(lines: Sequence[dict[str, Any]]) -> bytes:
+    return "\n".join(json.dumps(line, separators=(",", ":")) for line in lines).encode()
 
 
 def schema_lines(known: LakeTableMetadata, schema: str) -> list[dict[str, Any]]:
@@ -128,7 +134,7 @@ class LakeTable:
     """A Delta Lake table that we alone write; `guard` is asked before an entry gets its name."""
 
     def __init__(
-        self, folder: Path, stored: pa.Schema, handle: DeltaTable, guard: disk.Guard = disk.no_guard
+        self, folder: StoragePath, stored: pa.Schema, handle: DeltaTable, guard: Guard = no_guard
     ) -> None:
         self.folder = folder
         self.stored = stored
@@ -139,33 +145,67 @@ class LakeTable:
         self._applied = _transaction_of(handle)
 
     @staticmethod
-    def open(folder: Path, stored: pa.Schema, guard: disk.Guard = disk.no_guard) -> LakeTable:
+    def open(
+        folder: StoragePath, stored: pa.Schema, guard: Guard = no_guard, version: int | None = None
+    ) -> LakeTable:
+        """A table at its newest version, or at one; what is beyond that is written again."""
         with _translate_errors(folder, "open"):
-            return LakeTable(folder, stored, DeltaTable(str(folder)), guard)
+            return LakeTable(folder, stored, _open_handle(folder, version), guard)
 
     @staticmethod
     def create(
-        folder: Path, stored: pa.Schema, name: str, guard: disk.Guard = disk.no_guard
+        folder: StoragePath, stored: pa.Schema, name: str, guard: Guard = no_guard
     ) -> LakeTable:
         """A table without files: version 0, synced."""
+        address = storage_of(folder).table_address(folder)
+        # Made here, it has the permissions that the folder above asks for.
+        stored_files.make_folder(folder / delta_log.LOG)
         with _translate_errors(folder, "create"):
             handle = DeltaTable.create(
-                str(folder),
+                address.url,
+                storage_options=address.options,
                 schema=stored,
                 name=name,
                 configuration={"delta.enableExpiredLogCleanup": "false"},
                 commit_properties=CommitProperties(custom_metadata={delta_log.APPLICATION: 0}),
                 post_commithook_properties=_commit_hooks(),
             )
-        disk.protect_folder(folder / "_delta_log")
         delta_log.sync_entry(folder, 0)
-        disk.sync_folder(folder)
+        stored_files.sync_folder(folder)
         return LakeTable(folder, stored, handle, guard)
+
+    @staticmethod
+    def create_exact(
+        folder: StoragePath, stored: pa.Schema, name: str, at: float, guard: Guard
+    ) -> LakeTable:
+        """The same with an entry of our own, which is the same however often it is written."""
+        at_ms, schema = int(at * 1000), Schema.from_arrow(stored).to_json()
+        plain = LakeTableMetadata({}, frozenset(), frozenset())
+        protocol = _protocol_lines(plain, schema) or [
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+        ]
+        facts = {
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, str(folder))),
+            "name": name,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": [],
+            "configuration": {"delta.enableExpiredLogCleanup": "false"},
+            "createdTime": at_ms,
+        }
+        about = {"timestamp": at_ms, "operation": "CREATE TABLE", delta_log.APPLICATION: 0}
+        lines = [{"commitInfo": about}, *protocol, {"metaData": facts}]
+        delta_log.write_entry(folder, 0, _encode_lines(lines), guard)
+        return LakeTable.open(folder, stored, guard, 0)
 
     def applied_record(self) -> int:
         """The newest record that this table holds by its log; 0 for none."""
         with _translate_errors(self.folder, "update"):
-            self._handle.update_incremental()
+            if not storage_of(self.folder).has_lasting_journal:
+                self._handle.update_incremental()
+            elif self._handle.version() != self.version:
+                # Entries beyond it are those that redo is about to write.
+                self._handle.load_as_version(self.version)
             refuse_other_version(self.folder, int(self._handle.version()), self.version)
         self._applied = _transaction_of(self._handle)
         return self._applied
@@ -271,7 +311,7 @@ class LakeTable:
         delta_log.sync_entry(self.folder, self.version)
 
 
-def files_of(folder: Path, view: ViewHead) -> tuple[ActiveFile, ...]:
+def files_of(folder: StoragePath, view: ViewHead) -> tuple[ActiveFile, ...]:
     """The files that a head names; for readers, who hold no lock.
 
     A writer may remove what replaced entries and checkpoints are made of while they are read, so
@@ -280,7 +320,7 @@ def files_of(folder: Path, view: ViewHead) -> tuple[ActiveFile, ...]:
     for attempt in range(ATTEMPTS):
         try:
             with _translate_errors(folder, "read"):
-                files = _active_files(DeltaTable(str(folder), version=view.location.version))
+                files = _active_files(_open_handle(folder, view.location.version))
             check_list(folder, view, files)
         except CorruptError:
             if attempt == ATTEMPTS - 1:
@@ -290,7 +330,7 @@ def files_of(folder: Path, view: ViewHead) -> tuple[ActiveFile, ...]:
     raise AssertionError("the last attempt returns or raises")
 
 
-def check_list(folder: Path, view: ViewHead, files: Sequence[ActiveFile]) -> None:
+def check_list(folder: StoragePath, view: ViewHead, files: Sequence[ActiveFile]) -> None:
     """A CorruptError unless these are the files that the head names."""
     if not all(is_data_file_name(file.path) and _is_measured(file) for file in files):
         raise _other_list(folder, view, "it names files that are none of ours")
@@ -305,7 +345,7 @@ def _is_measured(file: ActiveFile) -> bool:
     return all(isinstance(getattr(file, name), int) for name in ActiveFile.__slots__[1:])
 
 
-def _other_list(folder: Path, view: ViewHead, detail: str) -> CorruptError:
+def _other_list(folder: StoragePath, view: ViewHead, detail: str) -> CorruptError:
     return CorruptError(
         f'Delta Lake log "{folder / "_delta_log"}": not the log of view "{view.view}" at record '
         "and version that the head names",
@@ -314,7 +354,7 @@ def _other_list(folder: Path, view: ViewHead, detail: str) -> CorruptError:
     )
 
 
-def refuse_other_version(folder: Path, found: int, expected: int) -> None:
+def refuse_other_version(folder: StoragePath, found: int, expected: int) -> None:
     """A CorruptError unless a table has the version that we gave it."""
     if found != expected:
         raise CorruptError(
@@ -324,6 +364,11 @@ def refuse_other_version(folder: Path, found: int, expected: int) -> None:
             f"{expected} in {folder / '_delta_log'}; one that is missing comes from a backup, or "
             + reload_hint(),
         )
+
+
+def _open_handle(folder: StoragePath, version: int | None) -> DeltaTable:
+    address = storage_of(folder).table_address(folder)
+    return DeltaTable(address.url, version=version, storage_options=address.options)
 
 
 def _transaction_of(handle: DeltaTable) -> int:
@@ -367,7 +412,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _translate_errors(folder: Path, doing: str) -> Iterator[None]:
+def _translate_errors(folder: StoragePath, doing: str) -> Iterator[None]:
     """Turn the library's errors into ours."""
     try:
         yield

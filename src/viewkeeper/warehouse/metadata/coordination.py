@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_file, write_sealed
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "coordination.json"
@@ -72,15 +72,16 @@ def needed_spans(spans: Sequence[GroupSpan], ts: int | None) -> tuple[GroupSpan,
     return tuple(spans[max(0, min(first, len(spans) - SPANS), len(spans) - SPANS_MAX) :])
 
 
-def read_coordination(root: Path) -> Coordination | None:
+def read_coordination(root: StoragePath) -> Coordination | None:
     """What the warehouse says; None if it never was in a group."""
     path = root / FILE
-    if not path.exists():
+    try:
+        body = unseal_file(path, "coordination", _MEND)
+    except FileNotFoundError:
         return None
-    body = unseal_file(path, "coordination", _MEND)
     with translate_decode_errors(path, "coordination", _MEND):
         return read_typed(Coordination, body)
 
 
-def write_coordination(root: Path, coordination: Coordination) -> None:
+def write_coordination(root: StoragePath, coordination: Coordination) -> None:
     write_sealed(root / FILE, "coordination", asdict(coordination))

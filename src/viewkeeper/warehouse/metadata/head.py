@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, assert_never
 
 import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, WarehouseError
-from viewkeeper.storage.journal_file import damaged_error, read_shown
+from viewkeeper.storage.journal_file import damaged_error
 from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import read_mark, storage_of
 from viewkeeper.storage.typed_json import Readers, read_typed
 from viewkeeper.warehouse.metadata.definition_version import (
     READERS,
@@ -32,6 +33,7 @@ from viewkeeper.warehouse.metadata.definition_version import (
     schema_text,
 )
 from viewkeeper.warehouse.metadata.journal_tail import (
+    JOURNAL_BEGIN,
     JournalPlace,
     JournalTail,
     decode_tail,
@@ -209,6 +211,9 @@ def advance_head(
 def advance_by_journal(head: Head, tail: JournalTail) -> Head:
     """The head after the records of the journal that follow it."""
     for each in tail.records:
+        if each.is_beside:
+            # It is seen once its tables and the head have it, and nothing follows it before.
+            return head
         if each.record.n != head.record + 1:
             raise CorruptError(
                 "head and journal of the warehouse do not fit",
@@ -318,17 +323,19 @@ def encode_head(head: Head) -> bytes:
     return seal_body("head", body, FORMAT)
 
 
-def read_head(root: Path) -> Head:
+def read_head(root: StoragePath) -> Head:
     """The newest head of a warehouse, without a lock; an empty one where nothing was committed."""
     head, tail = read_journal(root)
     return advance_by_journal(head, tail)
 
 
-def read_journal(root: Path) -> tuple[Head, JournalTail]:
+def read_journal(root: StoragePath) -> tuple[Head, JournalTail]:
     """The head of the last flush, and what the journal shows behind it; without a lock.
 
     A segment that is gone was flushed in the meantime, so that another head is there.
     """
+    if storage_of(root).has_lasting_journal:
+        return _read_lasting(root)
     before = None
     for _ in range(ATTEMPTS):
         head = read_flushed_head(root)
@@ -336,7 +343,8 @@ def read_journal(root: Path) -> tuple[Head, JournalTail]:
             return head, JournalTail()
         path = head.journal.path_below(root)
         try:
-            return head, decode_tail(read_shown(path, head.journal.mark)[1], path)
+            shown = storage_of(root).commits.read_shown(path, head.journal.mark)[1]
+            return head, decode_tail(shown, path)
         except FileNotFoundError as error:
             if head.journal == before:
                 raise damaged_error(path, "the file is missing") from error
@@ -344,7 +352,27 @@ def read_journal(root: Path) -> tuple[Head, JournalTail]:
     raise damaged_error(path, f"the head names another one each time, {ATTEMPTS} times")
 
 
-def read_flushed_head(root: Path) -> Head:
+def _read_lasting(root: StoragePath) -> tuple[Head, JournalTail]:
+    """The same of a lasting journal, whose flushed parts go one by one.
+
+    A part that is not there may not be written yet, or be gone; it is not gone as long as the head
+    is the same. Where a head comes faster than it can be read, the one that was read is as good: it
+    was the newest while we looked, and parts are removed one flush late.
+    """
+    commits, tail = storage_of(root).commits, JournalTail()
+    for _ in range(ATTEMPTS):
+        mark = read_mark(root / NAME)
+        head = read_flushed_head(root)
+        at = head.journal or JOURNAL_BEGIN
+        head = replace(head, journal=at)
+        path = at.path_below(root)
+        tail = decode_tail(commits.read_shown(path, at.mark)[1], path)
+        if read_mark(root / NAME) == mark:
+            break
+    return head, tail
+
+
+def read_flushed_head(root: StoragePath) -> Head:
     """What `head.json` says: the state of the last flush."""
     try:
         body = unseal_file(root / NAME, "head", _MEND, FORMAT)
@@ -377,7 +405,7 @@ def _decode_location(facts: Any) -> TableLocation:
 
 def _decode_place(facts: Any) -> JournalPlace:
     segment, offset, sequence = read_typed(tuple[str, int, int], facts)
-    if Path(segment).name != segment:
+    if "/" in segment or segment in ("", ".", ".."):
         raise ValueError(f"{segment} is not the name of a segment")
     return JournalPlace(segment, offset, sequence)
 

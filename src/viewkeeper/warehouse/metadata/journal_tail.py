@@ -19,17 +19,20 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 
 from viewkeeper.storage.journal_file import Frame, Mark, damaged_error
 from viewkeeper.storage.sealed_json import seal_body, translate_decode_errors, unseal_data
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     DataFile,
     Record,
+    Resume,
+    Stop,
+    ViewChange,
     decode_record,
     encode_record,
 )
@@ -61,9 +64,13 @@ class JournalPlace:
     def moved_to(self, mark: Mark) -> JournalPlace:
         return JournalPlace(self.segment, mark.offset, mark.sequence)
 
-    def path_below(self, root: Path) -> Path:
+    def path_below(self, root: StoragePath) -> StoragePath:
         """The file of the segment."""
         return root / FOLDER / self.segment
+
+
+JOURNAL_BEGIN = JournalPlace("objects", 1, 1)
+"""Where a lasting journal begins; its parts are numbered, and a place is the number of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,12 @@ class JournalRecord:
     record: Record
     rows: Mapping[str, pa.Table]
     end: Mark
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether tables change with it, so that it counts only when they have; all others are
+        rows in the journal. There are such records in a lasting journal only."""
+        return not is_small(self.record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,17 @@ def encode_commit(record: Record, rows: Mapping[str, pa.Table]) -> list[tuple[in
     return [*frames, (RECORD, encode_record(record))]
 
 
+def is_small(record: Record) -> bool:
+    """Whether a record changes no table: all its rows are in the journal."""
+    return all(_is_small_change(change) for change in record.changes)
+
+
+def _is_small_change(change: ViewChange) -> bool:
+    if isinstance(change, Advance):
+        return all(is_rows_name(file.path) for file in change.files)
+    return isinstance(change, Stop | Resume)
+
+
 def rows_names_of(record: Record) -> list[str]:
     """The rows of the journal that a record names."""
     advances = [change for change in record.changes if isinstance(change, Advance)]
@@ -139,7 +163,7 @@ def encode_kept(found: Iterable[bytes]) -> bytes:
     return _LENGTH.pack(zlib.crc32(data)) + data
 
 
-def read_kept(root: Path) -> list[bytes]:
+def read_kept(root: StoragePath) -> list[bytes]:
     """What a start has found in the journal and nobody has taken yet; nothing if it is damaged,
     since no view depends on it."""
     try:
@@ -156,7 +180,7 @@ def read_kept(root: Path) -> list[bytes]:
     return found
 
 
-def decode_tail(frames: Iterable[Frame], path: Path) -> JournalTail:
+def decode_tail(frames: Iterable[Frame], path: StoragePath) -> JournalTail:
     """What frames stand for; a CorruptError if they make no sense. `path` is what errors name."""
     plans: list[bytes] = []
     records: list[JournalRecord] = []
@@ -187,7 +211,7 @@ def decode_tail(frames: Iterable[Frame], path: Path) -> JournalTail:
     return JournalTail(tuple(plans), tuple(records), tuple(flushes), tuple(kept))
 
 
-def _check_numbers(records: Sequence[JournalRecord], path: Path) -> None:
+def _check_numbers(records: Sequence[JournalRecord], path: StoragePath) -> None:
     numbers = [each.record.n for each in records]
     if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         raise damaged_error(path, f"its records are {numbers[:10]}")
@@ -200,5 +224,5 @@ def _decode_rows(data: bytes) -> tuple[str, pa.Table]:
     return data[:at].decode(), rows
 
 
-def _decode_flush(data: bytes, path: Path) -> TableFlush:
+def _decode_flush(data: bytes, path: StoragePath) -> TableFlush:
     return read_typed(TableFlush, unseal_data(data, path, "flush", _MEND))

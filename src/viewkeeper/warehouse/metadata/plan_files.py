@@ -26,14 +26,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields, replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError, reload_hint
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.disk import Guard, no_guard
 from viewkeeper.storage.sealed_json import (
     Body,
     corrupt_error,
@@ -41,6 +41,7 @@ from viewkeeper.storage.sealed_json import (
     translate_decode_errors,
     unseal_data,
 )
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.typed_json import Readers, read_typed
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse.metadata.head import read_journal
@@ -132,7 +133,7 @@ def _decode_change(facts: Any) -> SchemaChange:
 _READERS: Readers = {SchemaChange: _decode_change}
 
 
-def read_plan(path: Path) -> BatchPlan:
+def read_plan(path: StoragePath) -> BatchPlan:
     """The plan in a file; CorruptError if it cannot be believed."""
     plan = decode_plan(path.read_bytes(), path)
     if path.stem.isdigit() and int(path.stem) != plan.n:
@@ -140,7 +141,7 @@ def read_plan(path: Path) -> BatchPlan:
     return plan
 
 
-def decode_plan(data: bytes, path: Path) -> BatchPlan:
+def decode_plan(data: bytes, path: StoragePath) -> BatchPlan:
     """The plan in some bytes; `path` is what errors name."""
     body: Body = unseal_data(data, path, "plan", _MEND)
     with translate_decode_errors(path, "plan", _MEND):
@@ -254,38 +255,38 @@ _ENTRIES = pa.schema(_ENTRY)
 _COMMITS = pa.schema(_COMMIT)
 
 
-def write_plan(root: Path, plan: BatchPlan, guard: disk.Guard = disk.no_guard) -> None:
-    disk.create_new(_path_of(root / "plans", plan.n), encode_plan(plan), guard)
+def write_plan(root: StoragePath, plan: BatchPlan, guard: Guard = no_guard) -> None:
+    stored_files.create_new(_path_of(root / "plans", plan.n), encode_plan(plan), guard)
 
 
-def write_record(root: Path, record: Record, guard: disk.Guard = disk.no_guard) -> None:
-    disk.create_new(_path_of(root / "records", record.n), encode_record(record), guard)
+def write_record(root: StoragePath, record: Record, guard: Guard = no_guard) -> None:
+    stored_files.create_new(_path_of(root / "records", record.n), encode_record(record), guard)
 
 
-def has_record(root: Path, n: int) -> bool:
-    return _path_of(root / "records", n).exists()
+def has_record(root: StoragePath, n: int) -> bool:
+    return _path_of(root / "records", n).is_file()
 
 
-def write_plans(root: Path, plans: Sequence[BatchPlan], guard: disk.Guard) -> None:
+def write_plans(root: StoragePath, plans: Sequence[BatchPlan], guard: Guard) -> None:
     """Several plans, one after the other, as one file."""
     _write_together(root / "plans", [(plan.n, encode_plan(plan)) for plan in plans], guard)
 
 
-def write_records(root: Path, records: Sequence[Record], guard: disk.Guard) -> None:
+def write_records(root: StoragePath, records: Sequence[Record], guard: Guard) -> None:
     """Several records, one after the other, as one file."""
     _write_together(root / "records", [(each.n, encode_record(each)) for each in records], guard)
 
 
-def _write_together(folder: Path, items: Sequence[tuple[int, bytes]], guard: disk.Guard) -> None:
+def _write_together(folder: StoragePath, items: Sequence[tuple[int, bytes]], guard: Guard) -> None:
     if len(items) == 1:
-        disk.create_new(_path_of(folder, items[0][0]), items[0][1], guard)
+        stored_files.create_new(_path_of(folder, items[0][0]), items[0][1], guard)
     elif items:
         lines = [data.decode() for _, data in items]
         path = folder / f"{items[0][0]:020d}-{items[-1][0]:020d}.json"
-        disk.create_new(path, seal_body(folder.name, lines, _TOGETHER), guard)
+        stored_files.create_new(path, seal_body(folder.name, lines, _TOGETHER), guard)
 
 
-def _read_together(path: Path, decode: Callable[[bytes, Path], Item]) -> list[Item]:
+def _read_together(path: StoragePath, decode: Callable[[bytes, StoragePath], Item]) -> list[Item]:
     """What is in a file, which has one or several."""
     if "-" not in path.stem:
         return [decode(path.read_bytes(), path)]
@@ -295,7 +296,7 @@ def _read_together(path: Path, decode: Callable[[bytes, Path], Item]) -> list[It
         return [decode(line.encode(), path) for line in read_typed(list[str], lines)]
 
 
-def load_plans(root: Path) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
+def load_plans(root: StoragePath) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
     """The folded entries, through which plan they reach, and the plans after that; without a lock.
 
     The journal is read first: what is flushed meanwhile is then in both, never in none.
@@ -311,14 +312,14 @@ def load_plans(root: Path) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
     return entries, through, [*plans, *later]
 
 
-def load_plan_files(root: Path) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
+def load_plan_files(root: StoragePath) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
     """The same without those that only the journal has."""
     folded, through, plans = _load_folder(root / "plans", _ENTRIES, decode_plan, _plan_number)
     rows = folded.to_pylist() if folded is not None else []
     return [_entry_of(row) for row in rows], through, plans
 
 
-def plans_after(root: Path, n: int) -> list[BatchPlan]:
+def plans_after(root: StoragePath, n: int) -> list[BatchPlan]:
     """The plans in the file that begins with the next number; none if it is not made yet, or
     folded."""
     folder = root / "plans"
@@ -338,7 +339,7 @@ def _entry_of(row: dict[str, Any]) -> LedgerEntry:
     return LedgerEntry(**{**row, **lists, **numbers, "gap": bool(row["gap"])})
 
 
-def load_ledger(root: Path) -> Ledger:
+def load_ledger(root: StoragePath) -> Ledger:
     """The ledger of a warehouse, without a lock."""
     entries, _, plans = load_plans(root)
     ledger = Ledger(entries)
@@ -347,7 +348,7 @@ def load_ledger(root: Path) -> Ledger:
     return ledger
 
 
-def load_records(root: Path) -> tuple[int, list[Record]]:
+def load_records(root: StoragePath) -> tuple[int, list[Record]]:
     """Through which record the folded ones reach, and the records after that; without a lock."""
     tail = read_journal(root)[1]
     through, records = load_record_files(root)
@@ -355,13 +356,13 @@ def load_records(root: Path) -> tuple[int, list[Record]]:
     return through, [*records, *(each.record for each in tail.records if each.record.n > last)]
 
 
-def load_record_files(root: Path) -> tuple[int, list[Record]]:
+def load_record_files(root: StoragePath) -> tuple[int, list[Record]]:
     """The same without those that only the journal has."""
     _, through, records = _load_folder(root / "records", _COMMITS, decode_record, _record_number)
     return through, records
 
 
-def read_commits(root: Path) -> pa.Table:
+def read_commits(root: StoragePath) -> pa.Table:
     """When each view got to each ts: one row per view and record, as far back as is kept."""
     tail = read_journal(root)[1]
     folded, through, records = _load_folder(
@@ -404,38 +405,36 @@ def entry_rows(entries: Iterable[LedgerEntry]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_ENTRIES)
 
 
-def fold_files(
-    folder: Path, rows: pa.Table, through: int, guard: disk.Guard = disk.no_guard
-) -> None:
+def fold_files(folder: StoragePath, rows: pa.Table, through: int, guard: Guard = no_guard) -> None:
     """Replace a folded file, then delete the numbered files that it stands for."""
     metadata = {_THROUGH: str(through).encode()}
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows.replace_schema_metadata(metadata), sink, compression="zstd", write_page_checksum=True
     )
-    disk.replace_file(folder / FOLDED, sink.getvalue().to_pybytes(), guard)
+    stored_files.replace_file(folder / FOLDED, sink.getvalue().to_pybytes(), guard)
     for _, last, path in _numbered_files(folder):
         if last <= through:
-            disk.remove_file(path)
-    disk.sync_folder(folder)
+            stored_files.remove_file(path)
+    stored_files.sync_folder(folder)
 
 
-def folded_rows(folder: Path) -> pa.Table:
+def folded_rows(folder: StoragePath) -> pa.Table:
     """What is folded so far."""
     schema = _ENTRIES if folder.name == "plans" else _COMMITS
     found = _read_folded(folder, schema)[0]
     return schema.empty_table() if found is None else found
 
 
-def last_whole_number(folder: Path, through: int) -> int:
+def last_whole_number(folder: StoragePath, through: int) -> int:
     """The greatest number up to a given one with which a file ends; 0 if there is none."""
     return max((last for _, last, _ in _numbered_files(folder) if last <= through), default=0)
 
 
 def _load_folder(
-    folder: Path,
+    folder: StoragePath,
     schema: pa.Schema,
-    decode: Callable[[bytes, Path], Item],
+    decode: Callable[[bytes, StoragePath], Item],
     number_of: Callable[[Item], int],
 ) -> tuple[pa.Table | None, int, list[Item]]:
     for _ in range(_ATTEMPTS):
@@ -451,14 +450,14 @@ def _load_folder(
     raise _missing_numbers(folder, through, numbers)
 
 
-def _check_numbers(folder: Path, named: Sequence[int], found: Sequence[int]) -> None:
+def _check_numbers(folder: StoragePath, named: Sequence[int], found: Sequence[int]) -> None:
     for name, number in zip_longest(named, found):
         if name != number:
             path = _path_of(folder, name or 0)
             raise corrupt_error(path, folder.name[:-1], f"it is {folder.name[:-1]} {number}", _MEND)
 
 
-def _missing_numbers(folder: Path, through: int, numbers: Sequence[int]) -> CorruptError:
+def _missing_numbers(folder: StoragePath, through: int, numbers: Sequence[int]) -> CorruptError:
     return CorruptError(
         f'warehouse folder "{folder}": numbers are missing',
         detail=f"folded through {through}, then {list(numbers[:5])} ...",
@@ -474,16 +473,19 @@ def _record_number(record: Record) -> int:
     return record.n
 
 
-def _read_folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table | None, int]:
+def _read_folded(folder: StoragePath, schema: pa.Schema) -> tuple[pa.Table | None, int]:
     """The folded rows and through which number they reach; None if nothing is folded yet.
 
     An empty Arrow table would import pandas: a second for nothing.
     """
     path = folder / FOLDED
-    if not path.exists():
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
         return None, 0
     try:
-        rows = pq.read_table(path, page_checksum_verification=True)
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+            rows = file.read()
         through = int((rows.schema.metadata or {})[_THROUGH])
     except (OSError, KeyError, ValueError) as error:
         raise corrupt_error(path, "folded file", str(error), "restore it from a backup") from error
@@ -494,15 +496,16 @@ def _read_folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table | None, int]
     return rows.replace_schema_metadata(None).select(schema.names).cast(schema), through
 
 
-def _numbered_files(folder: Path) -> Sequence[tuple[int, int, Path]]:
+def _numbered_files(folder: StoragePath) -> Sequence[tuple[int, int, StoragePath]]:
     """The files, each with its first and its last number."""
-    return sorted(_numbers_of(path) for path in folder.glob("[0-9]*.json"))
+    found = (_numbers_of(path) for path in folder.glob("[0-9]*.json"))
+    return sorted(found, key=lambda file: file[:2])
 
 
-def _numbers_of(path: Path) -> tuple[int, int, Path]:
+def _numbers_of(path: StoragePath) -> tuple[int, int, StoragePath]:
     first, _, last = path.stem.partition("-")
     return int(first), int(last or first), path
 
 
-def _path_of(folder: Path, n: int) -> Path:
+def _path_of(folder: StoragePath, n: int) -> StoragePath:
     return folder / f"{n:020d}.json"

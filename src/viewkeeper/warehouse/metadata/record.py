@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from viewkeeper.storage.sealed_json import (
     translate_decode_errors,
     unseal_data,
 )
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.definition_version import (
     READERS,
@@ -165,7 +165,7 @@ _NAMES = {change: name for name, change in _KINDS.items()}
 
 
 def kind_of_change(change: ViewChange) -> str:
-    """What a change is called on disk."""
+    """What a change is called on stored_files."""
     return _NAMES[type(change)]
 
 
@@ -193,7 +193,7 @@ def encode_record(record: Record) -> bytes:
     return seal_body("record", body)
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: StoragePath) -> Record:
     """The record in a file; CorruptError if it cannot be believed."""
     read = decode_record(path.read_bytes(), path)
     if path.stem.isdigit() and int(path.stem) != read.n:
@@ -201,7 +201,7 @@ def read_record(path: Path) -> Record:
     return read
 
 
-def decode_record(data: bytes, path: Path) -> Record:
+def decode_record(data: bytes, path: StoragePath) -> Record:
     """The record in some bytes; `path` is what errors name."""
     body = unseal_data(data, path, "record", _MEND)
     with translate_decode_errors(path, "record", _MEND):

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 import uuid
-from pathlib import Path
 
 from viewkeeper.errors import reload_hint
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
 from viewkeeper.storage.sealed_json import (
     corrupt_error,
     seal_body,
     translate_decode_errors,
     unseal_data,
 )
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.head import read_head
 
@@ -32,7 +32,7 @@ _MEND = (
 _PLAIN = re.compile(rb"[A-Za-z0-9 _-]{1,100}\n?")
 
 
-def read_identity(root: Path) -> str:
+def read_identity(root: StoragePath) -> str:
     """The identity of a warehouse; FileNotFoundError if it has none yet."""
     path = root / FILE
     data = path.read_bytes()
@@ -47,7 +47,7 @@ def read_identity(root: Path) -> str:
         return name
 
 
-def known_identity(root: Path) -> str:
+def known_identity(root: StoragePath) -> str:
     """The identity of a warehouse, empty if it has none yet; a CorruptError if it has lost it."""
     try:
         return read_identity(root)
@@ -59,14 +59,14 @@ def known_identity(root: Path) -> str:
         return ""
 
 
-def make_identity(root: Path) -> str:
+def make_identity(root: StoragePath) -> str:
     """The identity of a warehouse, made if it has none yet."""
     if name := known_identity(root):
         return name
-    disk.make_folder(root)
+    stored_files.make_folder(root)
     name = uuid.uuid4().hex
     try:
-        disk.create_new(root / FILE, seal_body("identity", name))
+        stored_files.create_new(root / FILE, seal_body("identity", name))
     except FileExistsError:
         # Another process was faster; its answer is as good.
         return read_identity(root)

@@ -18,21 +18,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
-import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import CorruptError
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import ListedFile, stored_schema
 from viewkeeper.warehouse.lake.verified_files import (
     check_footer,
+    open_parquet,
     read_whole,
     translate_read_errors,
 )
@@ -74,7 +75,7 @@ def search_for(keys: pa.Table) -> Search:
 
 
 def search_file(
-    folder: Path, view: str, file: ListedFile, wanted: pa.Schema, searches: Sequence[Search]
+    folder: StoragePath, view: str, file: ListedFile, wanted: pa.Schema, searches: Sequence[Search]
 ) -> Iterator[tuple[Any, pa.Table]]:
     """The rows of a data file that answer a search, with their positions in the file.
 
@@ -102,7 +103,7 @@ def search_rows(rows: pa.Table, searches: Sequence[Search]) -> pa.Table:
 
 
 def read_file_columns(
-    folder: Path,
+    folder: StoragePath,
     view: str,
     file: ListedFile,
     stored: pa.Schema,
@@ -126,7 +127,7 @@ def read_file_columns(
 
 
 def _read_filtered(
-    path: Path,
+    path: StoragePath,
     view: str,
     file: ListedFile,
     stored: pa.Schema,
@@ -144,7 +145,7 @@ def _read_filtered(
         return rows
 
 
-def has_columns(folder: Path, view: str, file: ListedFile, stored: pa.Schema) -> bool:
+def has_columns(folder: StoragePath, view: str, file: ListedFile, stored: pa.Schema) -> bool:
     """Whether a data file was written for the columns `stored`."""
     path = folder / file.path
     check_footer(path, file.size, view)
@@ -152,14 +153,17 @@ def has_columns(folder: Path, view: str, file: ListedFile, stored: pa.Schema) ->
         return _open_fragment(path, stored) is not None
 
 
-def _open_fragment(path: Path, stored: pa.Schema) -> Any:
+def _open_fragment(path: StoragePath, stored: pa.Schema) -> Any:
     """A file as Arrow's fragment; None if it was written for other columns than these."""
-    fragment = _FORMAT.make_fragment(str(path), LocalFileSystem())
+    source = storage_of(path).parquet_source(path)
+    system = LocalFileSystem() if isinstance(source, str) else None
+    fragment = _FORMAT.make_fragment(source, system)
     return fragment if fragment.physical_schema.remove_metadata().equals(stored) else None
 
 
-def _read_older(path: Path, wanted: pa.Schema) -> pa.Table:
-    return fit_columns(pq.read_table(path, page_checksum_verification=True), wanted)
+def _read_older(path: StoragePath, wanted: pa.Schema) -> pa.Table:
+    with open_parquet(path) as file:
+        return fit_columns(file.read(), wanted)
 
 
 def _row_schema(schema: pa.Schema) -> pa.Schema:
@@ -168,7 +172,7 @@ def _row_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _search_older(
-    path: Path, wanted: pa.Schema, searches: Sequence[Search]
+    path: StoragePath, wanted: pa.Schema, searches: Sequence[Search]
 ) -> tuple[Any, pa.Table]:
     rows = _read_older(path, wanted)
     found = _answering_rows(rows, searches)

@@ -8,11 +8,11 @@ all, so their sums are right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -27,7 +27,7 @@ from viewkeeper.warehouse.rows.view_state import (
 
 
 def find_rows(
-    root: Path, view: ViewHead, searches: Sequence[Search], as_of: int | None = None
+    root: StoragePath, view: ViewHead, searches: Sequence[Search], as_of: int | None = None
 ) -> pa.Table:
     """The rows stored as of a ts, the newest if none is given, that answer a search, and perhaps
     more.

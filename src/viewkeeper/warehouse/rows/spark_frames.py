@@ -33,7 +33,6 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
@@ -43,14 +42,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import CorruptError
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
+from viewkeeper.storage.named_digest import write_parquet
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
-from viewkeeper.warehouse.lake.verified_files import check_footer, is_data_file_name, read_whole
+from viewkeeper.warehouse.lake.verified_files import (
+    check_footer,
+    is_data_file_name,
+    open_parquet,
+    read_whole,
+)
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.file_search import has_columns
+from viewkeeper.warehouse.rows.file_search import fit_columns, has_columns
 from viewkeeper.warehouse.rows.touched_rows import TouchedRows, find_touched, split_layers
 from viewkeeper.warehouse.rows.view_state import (
     change_span,
@@ -63,6 +69,7 @@ from viewkeeper.warehouse.rows.view_state import (
 
 SMALL_ROWS = 100_000
 NETTED_ROWS = 1_000_000
+REMOTE_ROWS = 65_536
 
 _NET = "__net"
 _METADATA = "_metadata"
@@ -74,7 +81,11 @@ _CHECKSUMS = "parquet.page.verify-checksum.enabled"
 
 
 def state_frame(
-    spark: SparkSession, root: Path, view: ViewHead, staging: Path, as_of: int | None = None
+    spark: SparkSession,
+    root: StoragePath,
+    view: ViewHead,
+    staging: StoragePath,
+    as_of: int | None = None,
 ) -> DataFrame:
     """The view's rows as of a ts, a row as often as it occurs."""
     until = state_ts(view, as_of)
@@ -95,7 +106,7 @@ def state_frame(
 
 
 def _layers_for_spark(
-    root: Path, view: ViewHead, files: Sequence[ActiveFile], until: int
+    root: StoragePath, view: ViewHead, files: Sequence[ActiveFile], until: int
 ) -> tuple[list[ActiveFile], list[ActiveFile]]:
     """The body that Spark reads, and the tail, which Arrow sums.
 
@@ -119,9 +130,9 @@ def _can_merge(view: ViewHead, body: Sequence[ActiveFile], tail: Sequence[Active
 
 def changes_frame(
     spark: SparkSession,
-    root: Path,
+    root: StoragePath,
     view: ViewHead,
-    staging: Path,
+    staging: StoragePath,
     since: int,
     until: int | None = None,
 ) -> DataFrame:
@@ -137,10 +148,10 @@ def changes_frame(
 
 def signed_frame(
     spark: SparkSession,
-    root: Path,
+    root: StoragePath,
     view: ViewHead,
     files: Sequence[ActiveFile],
-    staging: Path,
+    staging: StoragePath,
     *,
     after: int = -1,
     until: int,
@@ -159,28 +170,76 @@ def signed_frame(
     return frame.where((F.col(TS) > after) & (F.col(TS) <= until))
 
 
-def frame_of(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataFrame:
+def frame_of(spark: SparkSession, paths: Sequence[StoragePath], schema: pa.Schema) -> DataFrame:
     """Parquet files as a DataFrame of exactly this schema; empty for no files."""
     types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     if not paths:
         return spark.createDataFrame([], types)
-    reader = spark.read.schema(types).option(_CHECKSUMS, "true")
-    return reader.parquet(*map(str, paths))
+    local = [path for path in paths if isinstance(path, Path)]
+    remote = [path for path in paths if not isinstance(path, Path)]
+    frames = [_remote_frame(spark, remote, schema)] if remote else []
+    if local:
+        reader = spark.read.schema(types).option(_CHECKSUMS, "true")
+        frames.append(reader.parquet(*map(str, local)))
+    return reduce(DataFrame.unionAll, frames)
 
 
-def stage_rows(rows: pa.Table, staging: Path) -> list[Path]:
+def _remote_frame(
+    spark: SparkSession,
+    paths: Sequence[StoragePath],
+    schema: pa.Schema,
+    skipped: Sequence[Any] | None = None,
+) -> DataFrame:
+    """The same of files in object storage, which tasks read by themselves: Spark's own reader needs
+    libraries of Hadoop for that. Of each file, the rows at the positions `skipped` are left out."""
+    types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    read = partial(_read_remote, paths=[*paths], schema=schema, skipped=skipped)
+    numbers = spark.range(0, len(paths), 1, len(paths))
+    return numbers.mapInArrow(read, types)
+
+
+def _read_remote(
+    batches: Iterator[pa.RecordBatch],
+    *,
+    paths: Sequence[StoragePath],
+    schema: pa.Schema,
+    skipped: Sequence[Any] | None,
+) -> Iterator[pa.RecordBatch]:
+    for number in (int(n) for batch in batches for n in batch.column(0).to_numpy()):
+        gone, at = np.zeros(0, np.int64) if skipped is None else skipped[number], 0
+        with open_parquet(paths[number]) as file:
+            there = [name for name in schema.names if name in file.schema_arrow.names]
+            # A name with a dot would be taken for a path.
+            columns = None if any("." in name for name in there) else there
+            for batch in file.iter_batches(batch_size=REMOTE_ROWS, columns=columns):
+                rows = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+                inside = gone[(gone >= at) & (gone < at + batch.num_rows)] - at
+                if len(inside):
+                    kept = np.ones(batch.num_rows, bool)
+                    kept[inside] = False
+                    rows = rows.filter(pa.array(kept))
+                at += batch.num_rows
+                yield from fit_columns(rows, schema).to_batches()
+
+
+def stage_rows(rows: pa.Table, staging: StoragePath) -> list[StoragePath]:
     """Rows as one staged file; none for no rows."""
     if rows.num_rows == 0:
         return []
-    disk.make_folder(staging)
+    stored_files.make_folder(staging)
     path = staging.absolute() / f"tail-{uuid.uuid4().hex}.parquet"
-    pq.write_table(rows, path, write_page_checksum=True)
-    disk.protect_file(path)
-    return [path]
+    with write_parquet(path, rows.schema, durable=False) as file:
+        file.write(rows)
+    return [file.path]
 
 
 def write_frame(
-    frame: DataFrame, folder: Path, stored: pa.Schema, batch: int, sorted_by: str | None = None
+    frame: DataFrame,
+    folder: StoragePath,
+    stored: pa.Schema,
+    batch: int,
+    sorted_by: str | None = None,
 ) -> tuple[DataFile, ...]:
     """Write a DataFrame with exactly the columns of `stored` as data files of a folder.
 
@@ -234,12 +293,12 @@ def find_read_damage(text: str) -> CorruptError | None:
 
 def _merge_body(
     spark: SparkSession,
-    root: Path,
+    root: StoragePath,
     view: ViewHead,
     body: Sequence[ActiveFile],
     touched: TouchedRows,
     net: pa.Table,
-    staging: Path,
+    staging: StoragePath,
 ) -> DataFrame:
     """The body without its touched rows, and what these and the tail add up to."""
     names = view.shown_schema.names
@@ -250,8 +309,12 @@ def _merge_body(
         for number, path in zip(numbers, paths, strict=True):
             # Spark leaves an empty file out, and compares pages only.
             check_footer(path, body[number].size, view.view)
-        frame = frame_of(spark, paths, _counted_schema(view))
-        kept = _leave_positions(spark, frame, _position_keys(body, numbers, touched), staging)
+        if isinstance(folder, Path):
+            frame = frame_of(spark, paths, _counted_schema(view))
+            kept = _leave_positions(spark, frame, _position_keys(body, numbers, touched), staging)
+        else:
+            skipped = [touched.positions_in(number) for number in numbers]
+            kept = _remote_frame(spark, paths, _counted_schema(view), skipped)
         frames.append(_repeat_where_needed(kept, [body[n].count_max for n in numbers], names))
     if net.num_rows or not frames:
         added = frame_of(spark, stage_rows(net, staging), _counted_schema(view))
@@ -294,7 +357,7 @@ def _position_keys(
 
 
 def _leave_positions(
-    spark: SparkSession, frame: DataFrame, keys: pa.Array[Any], staging: Path
+    spark: SparkSession, frame: DataFrame, keys: pa.Array[Any], staging: StoragePath
 ) -> DataFrame:
     """A frame over data files without the rows at some positions.
 
@@ -336,7 +399,7 @@ def exact_column(name: str) -> Column:
 def _write_partition(
     batches: Iterator[pa.RecordBatch],
     *,
-    folder: Path,
+    folder: StoragePath,
     stored: pa.Schema,
     batch: int,
     sorted_by: str | None,

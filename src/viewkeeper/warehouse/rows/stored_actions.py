@@ -17,7 +17,6 @@ written piece by piece, so that a view of any size is emptied in bounded memory;
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, assert_never
 
 import numpy as np
@@ -26,6 +25,7 @@ import pyarrow.parquet as pq
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import canonical_floats, matching_pairs
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows, StoredAction
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
@@ -44,7 +44,9 @@ from viewkeeper.warehouse.rows.view_state import (
 )
 
 
-def evaluate_actions(root: Path, view: ViewHead, actions: Sequence[StoredAction]) -> pa.Table:
+def evaluate_actions(
+    root: StoragePath, view: ViewHead, actions: Sequence[StoredAction]
+) -> pa.Table:
     """The signed rows that carry out actions, in order, on a view's newest stored state.
 
     The stored columns and `_count`; one row per tuple, no zeros, none that is not needed.
@@ -155,7 +157,7 @@ def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def write_negation(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, ...]:
+def write_negation(root: StoragePath, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, ...]:
     """Files that take every row out of the view's newest state, stamped with `ts`."""
     folder, stored = table_folder(root, view), stored_schema(view.schema)
     files = files_until(root, view, view.reach_ts)
@@ -166,7 +168,7 @@ def write_negation(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[Dat
 
 
 def _negated_batches(
-    folder: Path, view: ViewHead, file: ActiveFile, stored: pa.Schema, ts: int
+    folder: StoragePath, view: ViewHead, file: ActiveFile, stored: pa.Schema, ts: int
 ) -> Iterator[pa.RecordBatch]:
     for batch in _file_batches(folder, view, file):
         stamps = pa.array([ts], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
@@ -178,7 +180,9 @@ def _negated_batches(
         yield from fit_columns(pa.Table.from_batches([signed]), stored).to_batches()
 
 
-def _file_batches(folder: Path, view: ViewHead, file: ActiveFile) -> Iterator[pa.RecordBatch]:
+def _file_batches(
+    folder: StoragePath, view: ViewHead, file: ActiveFile
+) -> Iterator[pa.RecordBatch]:
     unflushed = unflushed_rows(view, file)
     if unflushed is not None:
         yield from unflushed.to_batches()

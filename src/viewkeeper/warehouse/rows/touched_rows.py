@@ -21,13 +21,11 @@ lost at any time, and readers that may not write go without it.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,8 +34,9 @@ import pyarrow.parquet as pq
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
 from viewkeeper.storage.named_digest import has_own_bytes, write_parquet
+from viewkeeper.storage.storage_path import StoragePath, name_of
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.warehouse.lake.data_files import list_digest
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
@@ -123,7 +122,7 @@ def telling_columns(rows: pa.Table) -> list[str]:
 
 
 def find_touched(
-    folder: Path,
+    folder: StoragePath,
     view: ViewHead,
     body: Sequence[ActiveFile],
     tail: Sequence[ActiveFile],
@@ -153,7 +152,7 @@ def find_touched(
 
 
 def _search_body(
-    folder: Path,
+    folder: StoragePath,
     view: ViewHead,
     body: Sequence[ActiveFile],
     signed: pa.Table,
@@ -184,15 +183,15 @@ def match_values(rows: pa.Table, values: Search) -> Any:
 
 
 def _keep_touched(
-    table: Path, body: Sequence[ActiveFile], touched: TouchedRows, tail: set[str]
+    table: StoragePath, body: Sequence[ActiveFile], touched: TouchedRows, tail: set[str]
 ) -> None:
     """Keep touched rows for the next reader, in the place of what was kept before."""
-    if not os.access(table, os.W_OK):
+    if not stored_files.storage_of(table).can_write(table):
         return
     # Whoever reads must not fail because something that is of use later cannot be written.
     with suppress(OSError, ViewkeeperError):
         folder = table / FOLDER
-        disk.make_folder(folder)
+        stored_files.make_folder(folder)
         before = [*folder.glob("*.parquet")]
         names = [f"c{i}" for i in range(touched.rows.num_columns)]
         arrays = [*touched.rows.columns, pa.array(touched.files), pa.array(touched.positions)]
@@ -202,14 +201,14 @@ def _keep_touched(
         with write_parquet(first, kept.schema, durable=False) as file:
             file.write(kept)
         for old in before:
-            disk.remove_file(old)
+            stored_files.remove_file(old)
 
 
 def _read_kept(
-    table: Path, body: Sequence[ActiveFile], schema: pa.Schema
+    table: StoragePath, body: Sequence[ActiveFile], schema: pa.Schema
 ) -> tuple[TouchedRows, frozenset[str]] | None:
     """Kept touched rows of a body, and the files of a tail that they cover; None without."""
-    for path in sorted((table / FOLDER).glob(f"{list_digest(body)}-*.parquet")):
+    for path in sorted((table / FOLDER).glob(f"{list_digest(body)}-*.parquet"), key=name_of):
         # One that is gone, torn or of other columns is as good as none.
         with suppress(OSError, ValueError, KeyError, pa.ArrowException):
             data = path.read_bytes()

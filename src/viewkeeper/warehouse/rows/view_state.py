@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -42,6 +41,7 @@ import pyarrow.parquet as pq
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import CorruptError, HorizonError
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, active_file_of, files_of
@@ -95,7 +95,7 @@ WORTH = 4
 
 
 def newest_state(
-    root: Path,
+    root: StoragePath,
     name: str,
     as_of: int | None = None,
     columns: Sequence[str] | None = None,
@@ -119,7 +119,7 @@ def newest_state(
 
 
 def read_state(
-    root: Path,
+    root: StoragePath,
     view: ViewHead,
     as_of: int | None = None,
     columns: Sequence[str] | None = None,
@@ -149,7 +149,7 @@ def read_state(
 class _Layers:
     """The files of a state, and of which rows of it somebody asks."""
 
-    root: Path
+    root: StoragePath
     view: ViewHead
     body: Sequence[ActiveFile]
     tail: Sequence[ActiveFile]
@@ -223,19 +223,21 @@ def _count_once(rows: pa.Table) -> pa.Table:
     return rows.append_column(COUNT, pa.array(numpy.ones(rows.num_rows, numpy.int64)))
 
 
-def read_counted(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+def read_counted(root: StoragePath, view: ViewHead, as_of: int | None = None) -> pa.Table:
     """The view's rows as of a ts, each once, with `_count`."""
     rows = read_stored(root, view, as_of).filter(pc.field(COUNT) > 0)
     return sum_rows(rows.drop_columns(list(view.hidden))) if view.hidden else rows
 
 
-def read_stored(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+def read_stored(root: StoragePath, view: ViewHead, as_of: int | None = None) -> pa.Table:
     """The rows as they are stored, hidden columns and counts below zero too, each with `_count`."""
     until = state_ts(view, as_of)
     return sum_rows(read_signed(root, view, files_until(root, view, until), until=until))
 
 
-def read_view_changes(root: Path, view: ViewHead, since: int, until: int | None = None) -> pa.Table:
+def read_view_changes(
+    root: StoragePath, view: ViewHead, since: int, until: int | None = None
+) -> pa.Table:
     """The signed rows with `since` < `_ts` <= `until`, summed per row and ts, in ts order."""
     since, until = change_span(view, since, until)
     files = [file for file in files_until(root, view, until) if file.ts_max > since]
@@ -262,7 +264,7 @@ def change_span(view: ViewHead, since: int, until: int | None) -> tuple[int, int
     return since, end
 
 
-def files_until(root: Path, view: ViewHead, until: int) -> list[ActiveFile]:
+def files_until(root: StoragePath, view: ViewHead, until: int) -> list[ActiveFile]:
     """The files that can hold rows up to a ts, those of which only the journal has rows too."""
     active = files_of(table_folder(root, view), view)
     unflushed = [active_file_of(each.file) for each in view.unflushed]
@@ -275,12 +277,12 @@ def unflushed_rows(view: ViewHead, file: ActiveFile) -> pa.Table | None:
     return next(found, None)
 
 
-def table_folder(root: Path, view: ViewHead) -> Path:
+def table_folder(root: StoragePath, view: ViewHead) -> StoragePath:
     return root.absolute() / "views" / view.table
 
 
 def read_signed(
-    root: Path, view: ViewHead, files: Iterable[ActiveFile], *, after: int = -1, until: int
+    root: StoragePath, view: ViewHead, files: Iterable[ActiveFile], *, after: int = -1, until: int
 ) -> pa.Table:
     """The signed rows of files with `after` < `_ts` <= `until`."""
     folder = table_folder(root, view)
@@ -295,7 +297,7 @@ def read_signed(
     return pa.concat_tables(pieces)
 
 
-def read_file_rows(folder: Path, view: ViewHead, file: ActiveFile) -> pa.Table:
+def read_file_rows(folder: StoragePath, view: ViewHead, file: ActiveFile) -> pa.Table:
     """All rows of a file of a view, with the columns that it was written with."""
     unflushed = unflushed_rows(view, file)
     if unflushed is not None:
