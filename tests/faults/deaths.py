@@ -107,7 +107,7 @@ RECOVERY = {
     "redo": f"{WAREHOUSE}.redo:OpenTables.redo_record@{{}}",
     "redone head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
     "unknown files": f"{WAREHOUSE}.recovery:remove_unknown@{{}}",
-    "spool emptied": f"{WAREHOUSE}.recovery:_empty_folder@{{}}",
+    "spool emptied": f"{WAREHOUSE}.recovery:empty_folder@{{}}",
     "plan replayed": f"{ENGINE}.plan_runner:PlanRunner.finish_plan@{{}}",
 }
 """Every step of a restart."""
