@@ -253,7 +253,7 @@ def test_what_is_created_must_be_new_and_what_is_replaced_is_whole(tmp_path: Pat
 def test_a_full_disk_at_the_lock_is_said_and_leaves_the_lock_free(tmp_path: Path) -> None:
     """Not even the holder's name could be written, where one that was killed has left its own."""
     for call in ("pwrite", "ftruncate"):
-        (tmp_path / "lock").write_bytes(b"the name of one that was killed")
+        (tmp_path / "lock").write_bytes(b"the long name of one that was killed".ljust(2000))
         with refusing(call, errno.ENOSPC), pytest.raises(WarehouseError) as refused:
             Store.open(tmp_path, "test", time.time)
         assert not isinstance(refused.value, LockedError)
@@ -263,6 +263,6 @@ def test_a_full_disk_at_the_lock_is_said_and_leaves_the_lock_free(tmp_path: Path
 
 def test_a_lock_is_given_back_whatever_the_disk_says(tmp_path: Path) -> None:
     store = Store.open(tmp_path, "test", time.time)
-    with refusing("ftruncate", errno.EIO):
+    with refusing("pwrite", errno.EIO):
         store.close()
     Store.open(tmp_path, "next", time.time).close()
