@@ -88,7 +88,7 @@ def go_on(shop: Shop, spark: SparkSession) -> Listener:
 
 def files_of(shop: Shop, folder: str) -> dict[str, int]:
     """The data files below a folder of the warehouse, and when they were written."""
-    found = (shop.folder / "warehouse" / folder).glob("*/*.[pa]*[tw]")
+    found = (shop.folder / "warehouse" / folder).glob("*/*.parquet")
     return {path.name: path.stat().st_mtime_ns for path in found}
 
 
@@ -168,7 +168,7 @@ def test_a_part_that_was_lost_is_read_again(tmp_path: Path, spark: SparkSession)
     shop.fill()
     kill_load(shop, spark, 4)
     files = [*(tmp_path / "warehouse").glob("views/v-*/*.parquet")]
-    files += (tmp_path / "warehouse").glob(f"{FOLDER}/*/rows-*.arrow")
+    files += (tmp_path / "warehouse").glob(f"{FOLDER}/*/rows-*.parquet")
     assert files
     files[0].unlink()
     files[-1].write_bytes(b"short")

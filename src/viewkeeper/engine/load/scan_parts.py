@@ -6,8 +6,8 @@ view's table. Rows of different ranges differ in the key, and so do rows of one 
 somebody changed since the position are held back until they are netted with the tail of the scan.
 So every row of the view is written once, with its count, and nothing passes through the JVM.
 
-Any other view has its scans *staged*: each task writes the signed rows of its range to a file, from
-which they go to Spark as they would have gone from the source.
+Any other view has its scans *staged*: each task writes the signed rows of its range to a file that
+Spark reads. Then Spark knows how large the relations are before it plans the join.
 
 Either way a part that is done is kept when the load dies
 (`viewkeeper.warehouse.metadata.unfinished_load`).
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import Kernel
@@ -34,7 +35,6 @@ from viewkeeper.engine.load.view_recomputation import (
     divide_scan,
     read_signed_batches,
 )
-from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.view_change import map_changes
@@ -219,15 +219,16 @@ class StagedScans:
         if known is not None:
             return known
         scan, schema = task.scan, _staged_schema(task.scan.fields)
-        path = self.folder / f"rows-{scan.number}-{task.number}-{uuid.uuid4().hex}.arrow"
+        path = self.folder / f"rows-{scan.number}-{task.number}-{uuid.uuid4().hex}.parquet"
         batches = read_signed_batches(
             scan.relation, scan.fields, scan.opener, scan.position, task.part
         )
-        rows, packed = 0, pa.ipc.IpcWriteOptions(compression="lz4")
+        rows = 0
         with (
             closing(batches),
-            pa.OSFile(str(path), "wb") as file,
-            pa.ipc.new_stream(file, schema, options=packed) as writer,
+            pq.ParquetWriter(
+                path, schema, compression="lz4", use_dictionary=False, write_page_checksum=True
+            ) as writer,
         ):
             for batch in batches:
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
@@ -239,20 +240,14 @@ class StagedScans:
 
     def read_frame(self, spark: SparkSession, scan: RelationScan) -> DataFrame:
         """The signed rows of a relation whose parts are all there."""
+        from viewkeeper.warehouse.rows.spark_frames import frame_of
+
         parts = [find_part(self.folder, scan.number, n) for n in range(len(scan.ranges))]
         assert all(parts), "every part was written"
         files = [file for part in parts if part is not None for file in part.files]
-        paths = [str(self.folder / file.path) for file in files]
-
-        def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in numbers:
-                for number in batch.column(0).to_numpy():
-                    with pa.OSFile(paths[int(number)], "rb") as file:
-                        yield from pa.ipc.open_stream(file)
-
-        tasks = spark.range(0, len(paths), 1, len(paths))
+        paths = [self.folder / file.path for file in files if file.rows]
         names = [*(field.name for field in scan.fields), COUNT]
-        return tasks.mapInArrow(read, spark_schema(_staged_schema(scan.fields))).toDF(*names)
+        return frame_of(spark, paths, _staged_schema(scan.fields)).toDF(*names)
 
 
 def _staged_schema(fields: Sequence[Field]) -> pa.Schema:
