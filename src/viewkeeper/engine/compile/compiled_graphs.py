@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import viewkeeper
 from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.storage import disk
@@ -44,7 +43,7 @@ def cache_folder() -> Path:
 def compiler_marks() -> list[tuple[str, int, int]]:
     """Which files the compiler consists of, and when they were written: a checkout whose compiler
     was mended has the version that it had before."""
-    package = Path(viewkeeper.__file__).parent
+    package = Path(__file__).parents[2]
     files = [*(package / "engine" / "compile").rglob("*.py"), *(package / "view").rglob("*.py")]
     found = [(file, file.stat()) for file in sorted(files)]
     return [(file.name, mark.st_mtime_ns, mark.st_size) for file, mark in found]
