@@ -83,7 +83,7 @@ def test_a_standby_takes_over(shop: Shop, by: signal.Signals) -> None:
                 os.kill(first.pid, signal.SIGCONT)
                 assert first.ended() == 2
                 first.listened()
-                assert "another process has taken it over" in first.output
+                assert "another process has taken it over" in first.output, first.output
             add_order(shop, 1004)
             wait_until_right(shop)
             assert second.stop(signal.SIGTERM) == 0
