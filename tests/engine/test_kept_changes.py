@@ -143,12 +143,9 @@ def random_span(rng: random.Random) -> tuple[RelationChanges, int, int]:
 def kept_rows(folder: Path) -> tuple[tuple[int, int] | None, list[int]]:
     """The span that the index says, and the ts of all rows in it."""
     kept = read_index(folder).get(ORDERS)
-    rows = [
-        ts
-        for file in archive_files(folder, ORDERS, -1)
-        for ts in pq.read_table(file)[TS].to_pylist()
-    ]
-    return (kept.since, kept.through) if kept else None, sorted(rows)
+    files = archive_files(folder, ORDERS, -1)
+    rows = sorted(int(ts) for file in files for ts in pq.read_table(file)[TS].to_numpy())
+    return (kept.since, kept.through) if kept else None, rows
 
 
 def changes(until: int) -> RelationChanges:

@@ -40,7 +40,7 @@ class ChangeSpan:
         one, other = self.changes.table, following.changes.table
         if following.after != self.until or one.schema != other.schema:
             return None
-        joined = pa.concat_tables([one, other.filter(pc.greater(other[TS], self.until))])
+        joined = pa.concat_tables([one, other.filter(pc.greater(other[TS], pa.scalar(self.until)))])
         rows = RelationChanges(joined.num_rows, joined)
         return ChangeSpan(self.relation, rows, self.after, following.until)
 
