@@ -336,14 +336,18 @@ class Maintainer:
             self._troubles.report_trouble(error)
 
     def finish_loads(self, since: Progress | None = None, until: int | None = None) -> Again | None:
-        """Wait until every view that could be loaded is, and maintain them."""
-        again = None
+        """Wait until every view that could be loaded is, and maintain them.
+
+        Somebody should look again where something was loaded: a view whose columns only that load
+        tells lets others be bound now that read it.
+        """
+        again, before = None, self.store.head.record
         while self.loader.is_busy:
             if self.loader.wait_for_end(PROGRESS_SECONDS):
                 again = self.maintain_views(since, until)
             else:
                 self.tell_progress()
-        return again
+        return Again.ADVANCED if again is None and self.store.head.record > before else again
 
     def tell_progress(self) -> None:
         """Say how far loads are, at most every few seconds, and what the last batches were."""
