@@ -17,7 +17,7 @@ is total already it changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -132,8 +132,18 @@ class _Completion:
         return expression
 
     def _all_columns(self, plan: Any) -> list[Any]:
-        """All columns of a plan, as far as they have an order."""
+        """All columns of a plan, as far as they have an order.
+
+        Spark lists what only windows read by name, and columns of one name as they were numbered,
+        which differs from session to session; so those are listed by where they come from.
+        """
         columns = _list_of(plan.output())
+        names = [str(column.name()) for column in columns]
+        for name in {name for name in names if names.count(name) > 1}:
+            places = [place for place, each in enumerate(names) if each == name]
+            same = sorted((columns[place] for place in places), key=partial(_origin_of, plan))
+            for place, column in zip(places, same, strict=True):
+                columns[place] = column
         return [self._ascending(c) for c in columns if self._ordering.isOrderable(c.dataType())]
 
     def _ascending(self, expression: Any) -> Any:
@@ -148,6 +158,19 @@ class _Completion:
 def _completion_in(jvm: Any) -> _Completion:
     """The completion in a JVM, of which a process has one."""
     return _Completion(jvm)
+
+
+def _origin_of(plan: Any, column: Any) -> list[int]:
+    """Where a column of a plan comes from: at each step down, which child has it."""
+    path: list[int] = []
+    while True:
+        children = _list_of(plan.children())
+        found = [n for n, child in enumerate(children) if child.outputSet().contains(column)]
+        if not found:
+            numbers = [each.exprId() for each in _list_of(plan.output())]
+            return [*path, numbers.index(column.exprId())]
+        path.append(found[0])
+        plan = children[found[0]]
 
 
 def _list_of(sequence: Any) -> list[Any]:
