@@ -369,7 +369,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="viewkeeper-tpch-") as folder:
         databases = TpchDatabases(Path(folder), generate_tables(options.scale))
-        spark = start_session(SparkSettings(master="local[2]"), Path(folder, "spark"))
+        spark = start_session(SparkSettings(master="local[2]", memory="6g"), Path(folder, "spark"))
         spark.sparkContext.setLogLevel("OFF")
         try:
             run = TpchRun(databases, spark, options.scale)
