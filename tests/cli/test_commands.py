@@ -114,16 +114,19 @@ def test_the_first_signal_finishes_and_leaves_with_0(copy: Path, spark: SparkSes
     code = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
-        "from viewkeeper.engine.operations.project_status import running_holder\n"
-        "end = time.monotonic() + 60\n"
-        "while running_holder(Path(sys.argv[1])) is None and time.monotonic() < end: "
-        "time.sleep(0.02)\n"
-        "time.sleep(0.3)\n"
-        "os.kill(int(sys.argv[2]), signal.SIGINT)\n"
+        "try:\n"
+        "    from viewkeeper.storage.local_lock import running_holder\n"
+        "    end = time.monotonic() + 60\n"
+        "    while running_holder(Path(sys.argv[1])) is None and time.monotonic() < end:\n"
+        "        time.sleep(0.02)\n"
+        "    time.sleep(0.3)\n"
+        "finally:\n"
+        "    os.kill(int(sys.argv[2]), signal.SIGINT)\n"
     )
-    words = [sys.executable, "-c", code, str(copy / "warehouse"), str(os.getpid())]
-    with subprocess.Popen(words):
+    words = [sys.executable, "-c", code, str(copy / "warehouse" / "lock"), str(os.getpid())]
+    with subprocess.Popen(words) as process:
         result = call("-p", str(copy), "run", spark=spark)
+    assert process.returncode == 0
     assert result.exit_code == 0, result.output
     assert "finishing the commit under way; press again to cancel" in result.stderr
 
