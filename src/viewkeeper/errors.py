@@ -330,6 +330,10 @@ class CorruptError(WarehouseError):
     """A file of the warehouse cannot be believed."""
 
 
+class RequestTroubleError(WarehouseError):
+    """A request had no answer, or one that says nothing: it may have been carried out or not."""
+
+
 class HorizonError(WarehouseError):
     """A state outside the kept window was asked for."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -262,9 +262,14 @@ def die_ahead(
                 maintainer.see_commits()
             commit = Store.commit
 
-            def dying(store: Store, changes: Iterable[ViewChange], plan: int | None = None) -> Head:
+            def dying(
+                store: Store,
+                changes: Iterable[ViewChange],
+                plan: int | None = None,
+                kept: Sequence[bytes] = (),
+            ) -> Head:
                 made = list(changes)
-                head = commit(store, made, plan)
+                head = commit(store, made, plan, kept)
                 if any(isinstance(change, Advance) and change.ahead for change in made):
                     raise Death
                 return head

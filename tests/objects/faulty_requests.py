@@ -14,13 +14,13 @@ from typing import Literal, TypeVar
 
 import pytest
 
+from viewkeeper.errors import RequestTroubleError
 from viewkeeper.storage.objects import object_storage
 from viewkeeper.storage.objects.object_address import ObjectAddress
 from viewkeeper.storage.objects.object_requests import (
     ObjectFacts,
     ObjectRequests,
     ObstoreRequests,
-    RequestTroubleError,
 )
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.objects.faulty_requests import Fate, Faults
 from tests.objects.s3_server import PrivateS3, root_at
+from viewkeeper.errors import RequestTroubleError
 from viewkeeper.storage.objects.object_client import ObjectClient
-from viewkeeper.storage.objects.object_requests import RequestTroubleError
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ KINDS: Mapping[str, type[ViewkeeperError]] = {
         errors.WarehouseError,
         errors.LockedError,
         errors.CorruptError,
+        errors.RequestTroubleError,
         errors.HorizonError,
         errors.RegistryError,
         errors.RegistryAwayError,

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from viewkeeper.errors import RequestTroubleError
 from viewkeeper.storage.objects.object_requests import (
     ObjectExistsError,
     ObjectFacts,
     ObjectRequests,
     OtherObjectError,
-    RequestTroubleError,
 )
 
 ATTEMPTS = 4

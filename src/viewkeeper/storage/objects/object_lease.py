@@ -21,10 +21,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from viewkeeper.errors import CorruptError, LockedError, WarehouseError
+from viewkeeper.errors import CorruptError, LockedError, RequestTroubleError, WarehouseError
 from viewkeeper.storage.local_lock import LockHolder
 from viewkeeper.storage.objects.object_client import ObjectClient
-from viewkeeper.storage.objects.object_requests import RequestTroubleError
 from viewkeeper.storage.storage_protocol import Clock
 
 RENEW_SECONDS = 2.0

@@ -17,7 +17,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from viewkeeper.errors import ProjectError, WarehouseError, suggest_nearest
+from viewkeeper.errors import (
+    ProjectError,
+    RequestTroubleError,
+    WarehouseError,
+    suggest_nearest,
+)
 from viewkeeper.storage.objects.object_address import ObjectAddress
 
 RETRIES_MAX = 8
@@ -50,10 +55,6 @@ ALLOW_HTTP = "allow_http"
 
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-class RequestTroubleError(WarehouseError):
-    """A request had no answer, or one that says nothing: it may have been carried out or not."""
 
 
 class ObjectExistsError(Exception):
