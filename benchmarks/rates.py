@@ -45,6 +45,7 @@ CUSTOMERS = 10_000
 EACH = 10
 """Changes of a transaction."""
 WAIT_SECONDS = 120.0
+WARM_SECONDS = 8.0
 
 VIEW = """CREATE MATERIALIZED VIEW lines AS
 SELECT i.id, i.amount, o.placed, c.name
@@ -230,9 +231,9 @@ def measure_kind(kind: str, rates: Sequence[int], seconds: float) -> Iterator[Ra
                 time.sleep(2.0)
                 first = 0
                 try:
-                    for rate in (rates[0], *rates):
-                        # The first one warms up.
-                        figure = measure_rate(kind, place, project, log, rate, seconds, first)
+                    warm = (rates[0], min(seconds, WARM_SECONDS))
+                    for rate, length in (warm, *((rate, seconds) for rate in rates)):
+                        figure = measure_rate(kind, place, project, log, rate, length, first)
                         if first:
                             yield figure
                         first += 10_000_000

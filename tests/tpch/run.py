@@ -254,6 +254,7 @@ class TpchRun:
         before = keeper.report.lookups.total()
         seconds = keeper.maintain_batch(self._databases.history.transactions)
         lookups = keeper.report.lookups.total() - before
+        keeper.maintainer.tell_progress()
         views = gather_status(keeper.project.settings, time.time()).views
         (asked,) = [view.asked_rows for view in views if view.name == name]
         return MeasuredBatch(seconds, lookups, asked or 0)
