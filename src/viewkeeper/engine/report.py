@@ -52,6 +52,8 @@ class Report:
     def end_report(self, waiting: Mapping[str, str], seconds: float) -> None:
         """All is done that could be: what had to wait and why, and how long it took."""
         self.waiting, self.seconds = dict(waiting), seconds
+        # Several are loaded side by side, and end in any order.
+        self.loaded = dict(sorted(self.loaded.items()))
 
     def add_batch(self, batch: BatchReport) -> None:
         self.transactions += batch.transactions
