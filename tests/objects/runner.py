@@ -14,8 +14,7 @@ import threading
 from unittest import mock
 
 import viewkeeper
-from viewkeeper.engine import project as projects
-from viewkeeper.engine.loop import run_until
+from viewkeeper.engine import loop
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import BatchReport, Report, SilentObserver
 from viewkeeper.engine.spark.spark_session import SparkHandle
@@ -33,7 +32,7 @@ class Telling(SilentObserver):
 
 
 def main() -> int:
-    stop, real = threading.Event(), run_until
+    stop, real = threading.Event(), loop.run_until
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     print("begins", flush=True)
 
@@ -43,7 +42,7 @@ def main() -> int:
 
     with (
         mock.patch.object(SparkHandle, "begin_start", return_value=None),
-        mock.patch.object(projects, "run_until", run_telling),
+        mock.patch.object(loop, "run_until", run_telling),
         viewkeeper.open(sys.argv[1]) as project,
     ):
         try:

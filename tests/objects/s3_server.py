@@ -1,4 +1,7 @@
-"""A private S3 server: moto's, in a process of its own, which enforces conditional puts."""
+"""A private S3 server: moto's, in a process of its own, which enforces conditional puts.
+
+`ObjectServer` is what tests know of it, and of those that speak other languages (`cloud_servers`).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,32 @@ import urllib.error
 import urllib.request
 import uuid
 from pathlib import Path
+from typing import Protocol
 
 from viewkeeper.storage.objects.object_address import ObjectAddress
 from viewkeeper.storage.objects.object_path import ObjectPath
 from viewkeeper.storage.objects.object_storage import ObjectStorage
 
 SECONDS = 30.0
+
+
+class ObjectServer(Protocol):
+    """A private server in which warehouses can lie."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The part `storage` of a project file."""
+
+    @property
+    def yaml(self) -> str:
+        """The same as text."""
+
+    @property
+    def lake_options(self) -> dict[str, str]:
+        """How another tool is told of the server."""
+
+    def new_url(self) -> str:
+        """The address of a warehouse that is not there yet."""
 
 
 class PrivateS3:
@@ -47,13 +70,10 @@ class PrivateS3:
 
     @property
     def yaml(self) -> str:
-        """The part `storage:` of a project file."""
-        pairs = [f"{key}: {value}" for key, value in self.options.items()]
-        return "storage: {" + ", ".join(pairs) + "}\n"
+        return yaml_of(self.options)
 
     @property
     def lake_options(self) -> dict[str, str]:
-        """How another tool is told of the server."""
         return {
             "aws_access_key_id": "test",
             "aws_secret_access_key": "secret",
@@ -63,7 +83,6 @@ class PrivateS3:
         }
 
     def new_url(self) -> str:
-        """The address of a warehouse that is not there yet."""
         bucket = f"b{uuid.uuid4().hex}"
         self._make_bucket(bucket)
         return f"s3://{bucket}/some/path"
@@ -90,7 +109,12 @@ class PrivateS3:
             pass
 
 
-def root_at(server: PrivateS3, url: str, local: Path) -> ObjectPath:
+def yaml_of(options: dict[str, str]) -> str:
+    """The part `storage:` of a project file."""
+    return "storage: {" + ", ".join(f"{key}: {value}" for key, value in options.items()) + "}\n"
+
+
+def root_at(server: ObjectServer, url: str, local: Path) -> ObjectPath:
     """A warehouse as one process sees it; another call is another process."""
     address = ObjectAddress(url, tuple(sorted(server.options.items())), str(local))
     return ObjectPath(ObjectStorage(address))

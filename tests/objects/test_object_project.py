@@ -22,7 +22,7 @@ from tests.cli.conftest import call
 from tests.engine.shop import LINES, Shop, rows_of
 from tests.faults.processes import Process
 from tests.objects.faulty_requests import Faults
-from tests.objects.s3_server import PrivateS3
+from tests.objects.s3_server import ObjectServer, PrivateS3
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ProjectError, WarehouseError
 
@@ -54,11 +54,11 @@ def change(shop: Shop, generator: random.Random, number: int) -> None:
     )
 
 
-def lake_bag(shop: Shop, s3: PrivateS3, project: Project) -> Counter[tuple[Any, ...]]:
+def lake_bag(shop: Shop, server: ObjectServer, project: Project) -> Counter[tuple[Any, ...]]:
     """The view's rows as `deltalake` reads them, summed by their counts."""
     head = project.view("lines").head
     url = f"{url_of(shop)}/views/{head.table}"
-    rows = DeltaTable(url, storage_options=s3.lake_options).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(url, storage_options=server.lake_options).to_pyarrow_table().to_pylist()
     found: Counter[tuple[Any, ...]] = Counter()
     for row in rows:
         found[row["order_id"], row["name"], row["title"], row["cents"]] += row["_count"]

@@ -148,11 +148,6 @@ def sync_folder(path: Path) -> None:
     _sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def protect_folder(path: Path) -> None:
-    """Give a folder that another library made the permissions that the one above it asks for."""
-    _open_folder(path, _is_open(path.parent))
-
-
 def make_folder(path: Path) -> None:
     """Create a folder, and those above it, durably."""
     if path.is_dir():
@@ -199,6 +194,25 @@ def remove_temporaries(folder: Path, guard: Guard = no_guard) -> None:
     for path in folder.glob(f"{TEMPORARY}*"):
         guard()
         remove_file(path)
+
+
+def read_link(path: Path) -> str | None:
+    """Where a link leads, as it is written; None if there is none."""
+    return os.readlink(path) if path.is_symlink() else None
+
+
+def replace_link(path: Path, target: str, guard: Guard = no_guard) -> None:
+    """Let a link lead to another name in its folder; a reader gets the old one or the new one."""
+    temporary = path.parent / f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}"
+    with translate_os_errors("write", path):
+        os.symlink(target, temporary)
+        try:
+            guard()
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 def _write_temporary(path: Path, data: bytes, synced: bool = True) -> Path:

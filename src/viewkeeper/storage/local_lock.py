@@ -57,6 +57,11 @@ class LockHolder:
         """Whether it was a process of this machine, which has ended."""
         return self.host == socket.gethostname() and not disk.is_alive(self.pid)
 
+    @property
+    def connection_name(self) -> str:
+        """What connections of the process are called at servers that keep something for them."""
+        return f"viewkeeper {self.pid} on {self.host}"
+
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since, UTC).isoformat(timespec="seconds")
         return f"process {self.pid} on {self.host} ({self.command}), since {since}"
@@ -65,10 +70,13 @@ class LockHolder:
 class Lock:
     """The held lock; `release_lock` gives it back, and so does the end of the process."""
 
-    def __init__(self, path: Path, descriptor: int, holder: LockHolder) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, holder: LockHolder, before: LockHolder | None
+    ) -> None:
         self._path = path
         self._descriptor: int | None = descriptor
         self._holder = holder
+        self.predecessor = before
         self._content = _encode_holder(holder)
         self._before: bytes | None = None
 
@@ -88,8 +96,9 @@ class Lock:
             if over is not None and found == over:
                 return _take_over(path, holder, found)
             raise _locked_error(path, found) from error
-        numbered = replace(holder, epoch=_epoch_of(_read_content(descriptor)) + 1)
-        lock = Lock(path, descriptor, numbered)
+        before = _read_content(descriptor)
+        numbered = replace(holder, epoch=_epoch_of(before) + 1)
+        lock = Lock(path, descriptor, numbered, _decode_holder(before))
         try:
             with disk.translate_os_errors("write", path):
                 # Content is written over: to truncate a file costs more than all the rest.
@@ -180,7 +189,8 @@ def _take_over(path: Path, holder: LockHolder, over: bytes) -> Lock:
             descriptor = os.open(
                 temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
             )
-            lock = Lock(path, descriptor, replace(holder, epoch=_epoch_of(over) + 1))
+            numbered = replace(holder, epoch=_epoch_of(over) + 1)
+            lock = Lock(path, descriptor, numbered, _decode_holder(over))
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(descriptor, lock._content, 0)
             os.replace(temporary, path)
@@ -192,8 +202,8 @@ def _take_over(path: Path, holder: LockHolder, over: bytes) -> Lock:
 def read_holder(path: Path) -> LockHolder | None:
     """Who wrote the lock file last; None if nobody or not readable."""
     try:
-        return LockHolder(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        return _decode_holder(path.read_bytes())
+    except OSError:
         return None
 
 
@@ -235,6 +245,14 @@ def _encode_holder(holder: LockHolder) -> bytes:
     return json.dumps(asdict(holder)).encode().ljust(CONTENT_BYTES)
 
 
+def _decode_holder(content: bytes) -> LockHolder | None:
+    """Who is named; nobody, where the lock was given back or the content is none of ours."""
+    try:
+        return LockHolder(**json.loads(content))
+    except (ValueError, TypeError):
+        return None
+
+
 def _epoch_of(content: bytes) -> int:
     try:
         return int(json.loads(content)["epoch"])
@@ -247,10 +265,7 @@ def _read_content(descriptor: int) -> bytes:
 
 
 def _locked_error(path: Path, content: bytes) -> LockedError:
-    try:
-        who = LockHolder(**json.loads(content))
-    except (ValueError, TypeError):
-        who = None
+    who = _decode_holder(content)
     error = LockedError(
         f'warehouse "{path.parent}": another process maintains it',
         detail=str(who) if who else "its holder has not written its name yet",

@@ -47,7 +47,12 @@ def unseal_file(path: StoragePath, kind: str, way_out: str, newest: int = FORMAT
 
     `newest` is the newest version of the kind's format that the reader knows.
     """
-    body = unseal_data(path.read_bytes(), path, kind, way_out, newest)
+    return unseal_object(path.read_bytes(), path, kind, way_out, newest)
+
+
+def unseal_object(data: bytes, path: object, kind: str, way_out: str, newest: int = FORMAT) -> Body:
+    """The body in the content of a file, which must be an object; `path` is what errors name."""
+    body = unseal_data(data, path, kind, way_out, newest)
     if not isinstance(body, dict):
         raise corrupt_error(path, kind, "its body is not an object", way_out)
     return body

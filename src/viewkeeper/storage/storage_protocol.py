@@ -41,6 +41,10 @@ class HeldLock(Protocol):
     def is_after_death(self) -> bool:
         """Whether the holder before has not given it back."""
 
+    @property
+    def predecessor(self) -> LockHolder | None:
+        """The holder before, if it has not given it back: it died, or lost it."""
+
     def confirm_held(self) -> None:
         """Be sure that it is still held; LockedError says who has it instead."""
 

@@ -128,3 +128,14 @@ def remove_temporaries(folder: StoragePath, guard: Guard = no_guard) -> None:
 def local_folder(root: StoragePath) -> Path:
     """Where files of this machine belong that can be lost."""
     return storage_of(root).local_folder(root)
+
+
+def read_link(place: StoragePath) -> str | None:
+    """The folder beside it to which a link leads; None if it is none. Object storage has none."""
+    return disk.read_link(place) if isinstance(place, Path) else None
+
+
+def replace_link(place: StoragePath, target: str, guard: Guard) -> None:
+    """Let a link lead to the folder `target` beside it, at once; only on a disk."""
+    assert isinstance(place, Path), "object storage has no links"
+    disk.replace_link(place, target, guard)

@@ -21,3 +21,8 @@ class ObjectAddress:
     url: str
     options: tuple[tuple[str, str], ...] = ()
     local: str = ""
+
+    @property
+    def scheme(self) -> str:
+        """The service: `s3`, `gs` or `az`."""
+        return self.url.partition(":")[0]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from viewkeeper.errors import LockedError
+from viewkeeper.errors import CorruptError, LockedError
 from viewkeeper.storage.journal_file import (
     Frame,
     Mark,
@@ -115,12 +115,15 @@ def read_objects(folder: ObjectPath, client: ObjectClient, at: Mark) -> tuple[Ma
             raise damaged_error(f"{folder}/{number:020d}", "its frames are not whole")
         own = [frame for frame in found[1:] if frame.kind != SEAL]
         frames += [Frame(frame.kind, number, frame.data, number + 1) for frame in own]
-    raise damaged_error(folder, f"more than {READ_MAX} objects lie behind the head")
+    raise _too_many_error(folder)
 
 
-def has_object(folder: ObjectPath, client: ObjectClient, at: Mark) -> bool:
-    """Whether there is an object with a number."""
-    return client.find_tag(_key_of(folder, at.offset)) is not None
+def find_free_number(folder: ObjectPath, client: ObjectClient, at: Mark) -> int:
+    """The first number from a mark on that no object has."""
+    for number in range(at.offset, at.offset + READ_MAX):
+        if client.find_tag(_key_of(folder, number)) is None:
+            return number
+    raise _too_many_error(folder)
 
 
 def remove_objects(folder: ObjectPath, client: ObjectClient, numbers: range) -> None:
@@ -135,6 +138,10 @@ def remove_older(folder: ObjectPath, client: ObjectClient, before: int) -> None:
     kept = {int(key.rpartition("/")[2]) for key in fences[-FENCES_MAX:]}
     numbers = [int(key.rpartition("/")[2]) for key in client.list_keys(f"{folder.key}/")]
     client.remove([_key_of(folder, n) for n in numbers if n < before and n not in kept])
+
+
+def _too_many_error(folder: ObjectPath) -> CorruptError:
+    return damaged_error(folder, f"more than {READ_MAX} objects lie behind the head")
 
 
 def _key_of(folder: ObjectPath, number: int) -> str:

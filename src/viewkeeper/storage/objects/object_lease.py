@@ -76,6 +76,7 @@ class ObjectLease:
         self._renewed_at = 0.0
         self._lost: LockedError | None = None
         self.is_after_death = False
+        self.predecessor: LockHolder | None = None
 
     @staticmethod
     def take_lease(
@@ -123,6 +124,7 @@ class ObjectLease:
             ).seen_as(tag)
         self._content = _Content(replace(holder, epoch=found.holder.epoch + 1), writer)
         self.is_after_death = found.is_held or not found.is_clean
+        self.predecessor = found.holder if self.is_after_death else None
         taken = self._client.replace(self._key, self._content.encode(), tag)
         self._tag, self._renewed_at = taken or "", began
         return taken is not None

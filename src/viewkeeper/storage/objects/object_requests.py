@@ -4,6 +4,10 @@ The library repeats what failed (connection errors, timeouts, 429 and 5xx), a li
 times and within a limited time. What it then says is one of a few errors of ours: the object is not
 there, is there already, is another one than was expected, or a `RequestTroubleError`, after which
 nobody knows whether the request was carried out.
+
+The services differ in little. The *tag*, by which an object is replaced if it is unchanged, is the
+e-tag at S3 and Azure, and the generation at Google. Google and Azure refuse to delete what is not
+there, and Azure gives the end of an object only to those who know its size.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,7 +57,12 @@ OPTIONS = {
 
 ALLOW_HTTP = "allow_http"
 
+TAGS = {"s3": "e_tag", "gs": "version", "az": "e_tag"}
+"""Per scheme, what the library calls that by which an object is replaced if it is unchanged."""
+
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+# A completion that was sent again, after its answer was lost, finds no parts.
+_NO_UPLOAD = re.compile(r"NoSuchUpload")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -67,7 +76,8 @@ class OtherObjectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """An object as the service describes it; `tag` changes with its content."""
+    """An object as the service describes it; `tag` changes with its content, and is empty in a list
+    of objects."""
 
     key: str
     size: int
@@ -131,8 +141,7 @@ def check_storage_options(scheme: str, options: object, where: str) -> tuple[tup
 
 def library_options(address: ObjectAddress) -> dict[str, str]:
     """The options as the library, and `deltalake`, call them, with references resolved."""
-    scheme = address.url.partition(":")[0]
-    names = {**OPTIONS[scheme], ALLOW_HTTP: ALLOW_HTTP}
+    names = {**OPTIONS[address.scheme], ALLOW_HTTP: ALLOW_HTTP}
     return {
         names[key]: _REFERENCE.sub(lambda match: _read_environment(match[1]), value)
         for key, value in address.options
@@ -154,6 +163,8 @@ class ObstoreRequests:
 
     def __init__(self, address: ObjectAddress) -> None:
         self._address = address
+        self._tag = TAGS[address.scheme]
+        self._has_ends = address.scheme != "az"
         try:
             import obstore
             from obstore import exceptions, store
@@ -166,7 +177,7 @@ class ObstoreRequests:
         self._errors: Any = exceptions
         options = library_options(address)
         is_http = options.pop(ALLOW_HTTP, "false") == "true"
-        with self._translating(""):
+        with self._translating_settings():
             # The keys are known by their names only, which are checked with the settings.
             config: Any = options
             self._store = store.from_url(
@@ -186,13 +197,17 @@ class ObstoreRequests:
     def get(self, key: str) -> tuple[bytes, ObjectFacts]:
         with self._translating(key):
             found = self._library.get(self._store, key)
-            return bytes(found.bytes()), _facts_of(found.meta)
+            return bytes(found.bytes()), self._facts_of(found.meta)
 
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         with self._translating(key):
             return bytes(self._library.get_range(self._store, key, start=start, end=stop))
 
     def get_end(self, key: str, count: int) -> tuple[bytes, int]:
+        if not self._has_ends:
+            size = self.head(key).size
+            start = max(0, size - count)
+            return (self.get_range(key, start, size) if size else b""), size
         with self._translating(key):
             options = {"range": {"suffix": count}}
             found = self._library.get(self._store, key, options=options)
@@ -200,31 +215,57 @@ class ObstoreRequests:
 
     def head(self, key: str) -> ObjectFacts:
         with self._translating(key):
-            return _facts_of(self._library.head(self._store, key))
+            return self._facts_of(self._library.head(self._store, key))
 
     def put(self, key: str, data: bytes | Path, expected: str | None, is_new: bool) -> str:
-        mode: Any = "create" if is_new else "overwrite" if expected is None else {"e_tag": expected}
+        mode: Any = "create" if is_new else "overwrite"
+        if expected is not None:
+            mode = {self._tag: expected}
         large = isinstance(data, Path) and data.stat().st_size > CHUNK_BYTES
         with self._translating(key, is_put=True):
             answer = self._library.put(
                 self._store, key, data, mode=mode, use_multipart=large, chunk_size=CHUNK_BYTES
             )
-        return str(answer["e_tag"])
+        return str(answer[self._tag])
 
     def list_all(self, prefix: str) -> Iterator[ObjectFacts]:
         with self._translating(prefix):
             for page in self._library.list(self._store, prefix or None):
-                yield from map(_facts_of, page)
+                yield from map(_listed_facts, page)
 
     def list_folder(self, prefix: str) -> tuple[list[str], list[ObjectFacts]]:
         with self._translating(prefix):
             found = self._library.list_with_delimiter(self._store, prefix or None)
         folders = [str(name) for name in found["common_prefixes"]]
-        return folders, [_facts_of(each) for each in found["objects"]]
+        return folders, [_listed_facts(each) for each in found["objects"]]
 
     def delete(self, keys: Sequence[str]) -> None:
         with self._translating(keys[0] if keys else ""):
-            self._library.delete(self._store, [*keys])
+            try:
+                self._library.delete(self._store, [*keys])
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise
+                # One was not there, and the library may not have come to all others.
+                for key in keys:
+                    with suppress(FileNotFoundError):
+                        self._library.delete(self._store, key)
+
+    def _facts_of(self, meta: Any) -> ObjectFacts:
+        return replace(_listed_facts(meta), tag=str(meta[self._tag]))
+
+    @contextmanager
+    def _translating_settings(self) -> Iterator[None]:
+        """Nothing is asked while the storage is opened: what fails is how that is described."""
+        try:
+            yield
+        except self._errors.BaseError as error:
+            raise ProjectError(
+                f'warehouse "{self._address.url}": its storage cannot be opened',
+                detail=_first_lines(error),
+                hint="correct `storage:` in viewkeeper.yml, or the environment variables and files "
+                "that it names",
+            ) from error
 
     @contextmanager
     def _translating(self, key: str, *, is_put: bool = False) -> Iterator[None]:
@@ -233,6 +274,12 @@ class ObstoreRequests:
         try:
             yield
         except FileNotFoundError as error:
+            if is_put and _NO_UPLOAD.search(str(error)):
+                raise RequestTroubleError(
+                    f'warehouse object "{where}": the storage has no parts of it any more',
+                    detail=_first_lines(error),
+                    hint="nothing is lost: run again",
+                ) from error
             # Nothing is put into, or missing from, a bucket that is not there.
             if is_put or _NO_BUCKET.search(str(error)):
                 raise WarehouseError(
@@ -252,6 +299,12 @@ class ObstoreRequests:
                 hint="check `storage:` in viewkeeper.yml and what its credentials may do: read, "
                 "write, list and delete below this address",
             ) from error
+        except (errors.NotSupportedError, errors.InvalidPathError) as error:
+            raise WarehouseError(
+                f'warehouse object "{where}": the storage cannot be asked for this',
+                detail=_first_lines(error),
+                hint="this is a mistake of Viewkeeper: please report it",
+            ) from error
         except errors.BaseError as error:
             raise RequestTroubleError(
                 f'warehouse object "{where}": the storage gives no answer',
@@ -260,9 +313,9 @@ class ObstoreRequests:
             ) from error
 
 
-def _facts_of(meta: Any) -> ObjectFacts:
+def _listed_facts(meta: Any) -> ObjectFacts:
     changed = meta["last_modified"].timestamp()
-    return ObjectFacts(str(meta["path"]), int(meta["size"]), str(meta["e_tag"]), changed)
+    return ObjectFacts(str(meta["path"]), int(meta["size"]), "", changed)
 
 
 def _first_lines(error: BaseException) -> str:

@@ -248,7 +248,7 @@ class ObjectCommits:
         return self.read_shown(segment, after)[1]
 
     def read_shown_mark(self, segment: StoragePath, after: Mark) -> object | None:
-        return object_journal.has_object(_object_of(segment), self._storage.client, after)
+        return object_journal.find_free_number(_object_of(segment), self._storage.client, after)
 
     def remove_numbers(self, folder: StoragePath, numbers: range) -> None:
         """Remove objects of the journal whose rows are in tables; none of them is a seal."""
