@@ -1,0 +1,1 @@
+"""Commands by which other programs read views: `changes_feed_command` writes lines for pipes."""
