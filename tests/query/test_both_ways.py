@@ -20,7 +20,7 @@ from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.spark_session import child_session
 
 SCHEMAS = {name: rows.schema for name, rows in VIEWS.items()}
-SEEDS = 60
+SEEDS = 30
 
 
 def answer(text: str) -> pa.Table:

@@ -1,15 +1,15 @@
 """`viewkeeper query`: one SELECT over the views, all of them from one committed head.
 
 The SQL is Spark's. It is checked before anything is started (`viewkeeper.engine.query`). What the
-kernel evaluates with Spark's meaning is answered from the files at once; for the rest Spark is
-started, each view becomes a temporary view of the rows as of one head, and the answer is streamed.
+kernel evaluates with Spark's meaning is answered from the files at once. For the rest, a maintainer
+that runs here is asked by its local socket; without one Spark is started, each view becomes a
+temporary view of the rows as of one head, and the answer is streamed.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -19,11 +19,9 @@ import click
 from viewkeeper.cli.format import WRITERS
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.terminal import print_note
-from viewkeeper.errors import DefinitionError, ExpressionError
+from viewkeeper.errors import DefinitionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from viewkeeper.engine.project import Project
     from viewkeeper.engine.query.checked_query import CheckedQuery
     from viewkeeper.engine.settings.project_file import Settings
@@ -79,7 +77,8 @@ def query(
     """Run one SELECT over the views.
 
     Anything but a SELECT over views of this project is refused. What the kernel can evaluate with
-    Spark's meaning is answered at once; Spark is started for the rest.
+    Spark's meaning is answered at once; the rest by the warm session of `viewkeeper run` if that
+    runs on this machine as the same user, else Spark is started.
     """
     from viewkeeper.engine.query.checked_query import check_query
 
@@ -88,15 +87,14 @@ def query(
     if not wants_way and _answer_at_once(invocation, sql, as_of, shape):
         return 0
     with invocation.open_project() as project:
-        asked = check_query(sql, tuple(project.catalogue))
+        asked = check_query(sql, project.catalogue.written.readable_names)
         for name in asked.views:
             # A view that is not loaded yet is refused before Spark is started.
             _ = project.view(name).head
         if wants_way:
             _explain_way(project, asked)
         elif not _answer_from_store(project.settings, asked, as_of, shape):
-            with _answer_frame(project, asked, as_of) as frame:
-                _write_frame(frame, shape)
+            _answer_on_spark(project, asked, as_of, shape)
     return 0
 
 
@@ -128,7 +126,23 @@ def _answer_at_once(
         asked = check_query(sql, names)
     except DefinitionError:
         return False
-    return _answer_from_store(settings, asked, as_of, shape)
+    if _answer_from_store(settings, asked, as_of, shape):
+        return True
+    return invocation.spark is None and _answer_by_maintainer(settings, sql, as_of, shape)
+
+
+def _answer_by_maintainer(
+    settings: Settings, sql: str, as_of: int | None, shape: AnswerShape
+) -> bool:
+    """Answer by the session of a maintainer that runs here, if one does; whether it was."""
+    from viewkeeper.engine.query.query_socket import ask_maintainer
+    from viewkeeper.storage.stored_files import local_folder
+
+    most = None if shape.limit is None else shape.limit + 1
+    found = ask_maintainer(local_folder(settings.warehouse), sql, as_of, most)
+    if found is not None:
+        _write_rows(found.names, iter(found.rows), shape)
+    return found is not None
 
 
 def _answer_from_store(
@@ -155,48 +169,16 @@ def _explain_way(project: Project, asked: CheckedQuery) -> None:
     click.echo(f"{'without Spark' if way.plan else 'on Spark'}: {way.reason}")
 
 
-@contextmanager
-def _answer_frame(project: Project, asked: CheckedQuery, as_of: int | None) -> Iterator[DataFrame]:
-    """The answer as a DataFrame, while the views that it needs are registered."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-    from pyspark.errors import AnalysisException, ParseException, PySparkException
+def _answer_on_spark(
+    project: Project, asked: CheckedQuery, as_of: int | None, shape: AnswerShape
+) -> None:
+    from viewkeeper.engine.query.spark_answer import answering_on_spark
 
-    from viewkeeper.engine.spark.error_silence import silence_errors
-    from viewkeeper.engine.spark.inlined_with import inline_frame
-    from viewkeeper.engine.spark.parsed_plan import check_plan
-    from viewkeeper.warehouse.rows.spark_frames import blame_data_files, state_frame
-
-    head, root = project.newest_head(), project.settings.warehouse
-    spark: SparkSession = project.spark.get_session()
-    for name in asked.views:
-        frame = state_frame(
-            spark, root, head.require_view(name), project.spark.staging_folder, as_of
-        )
-        frame.createOrReplaceTempView(name)
-    try:
-        with silence_errors(), blame_data_files():
-            check_plan(spark, asked.text, {*map(str.lower, asked.views), *asked.defined})
-            yield inline_frame(spark.sql(asked.text))
-    except (AnalysisException, ParseException) as error:
-        raise DefinitionError("the query is wrong", detail=_spark_reason(error)) from error
-    except (PySparkException, Py4JJavaError) as error:
-        raise ExpressionError("the query failed", detail=_spark_reason(error)) from error
-    finally:
-        for name in asked.views:
-            spark.catalog.dropTempView(name)
-
-
-def _spark_reason(error: Exception) -> str:
-    """What Spark says: the innermost cause, without Java's stack and class names."""
-    causes = [line for line in str(error).splitlines() if line.startswith("Caused by: ")]
-    text = causes[-1].partition(": ")[2].partition(": ")[2] if causes else str(error)
-    return text.split("\n\nJVM stacktrace")[0].split("SQLSTATE")[0].strip().rstrip(";")
-
-
-def _write_frame(frame: DataFrame, shape: AnswerShape) -> None:
-    shown = frame if shape.limit is None else frame.limit(shape.limit + 1)
-    rows = (tuple(row) for row in _zoned_as_text(shown).toLocalIterator())
-    _write_rows(frame.columns, rows, shape)
+    if not project.spark.is_started:
+        print_note("starting Spark: no maintainer runs here that could answer this")
+    most = None if shape.limit is None else shape.limit + 1
+    with answering_on_spark(project.spark, project.settings.warehouse, asked, as_of, most) as found:
+        _write_rows(found.names, found.rows, shape)
 
 
 def _write_rows(
@@ -212,18 +194,3 @@ def _write_rows(
         print_note(
             f"only the first {shape.limit} rows; --limit N shows more, --format csv or json all"
         )
-
-
-def _zoned_as_text(frame: DataFrame) -> DataFrame:
-    """Timestamps with a zone as text: Python would show them in this machine's zone."""
-    from pyspark.sql.types import TimestampType
-
-    zoned = [isinstance(field.dataType, TimestampType) for field in frame.schema]
-    if not any(zoned):
-        return frame
-    names = [f"c{number}" for number in range(len(zoned))]
-    texts = [
-        f"CAST({name} AS STRING) AS {name}" if is_zoned else name
-        for name, is_zoned in zip(names, zoned, strict=True)
-    ]
-    return frame.toDF(*names).selectExpr(*texts)

@@ -68,7 +68,7 @@ def check_query(text: str, views: tuple[str, ...]) -> CheckedQuery:
             raise sql.unsupported_at(f"the function {name}()", token.start, functions.REFUSED[name])
         if name not in functions.IN_QUERY:
             raise sql.unsupported_at(
-                f"the function {name}()", token.start, "only Spark's own are run"
+                f"the function {name}()", token.start, functions.missing_function_hint(name)
             )
     defined = frozenset(cte.alias.lower() for cte in tree.find_all(exp.CTE))
     known = {name.lower(): name for name in views}
@@ -78,7 +78,8 @@ def check_query(text: str, views: tuple[str, ...]) -> CheckedQuery:
         clauses = {key for key, value in table.args.items() if value}
         name = table.name.lower()
         if not plain or not clauses <= TABLE_CLAUSES or not (name in known or name in defined):
-            raise _unknown_relation(table, views)
+            written = table.sql(dialect="spark").partition(" AS ")[0]
+            raise unknown_relation_error(written, table.name, views)
         if name in known:
             used[known[name]] = None
     own = tuple(token for token in tokens if token.token_type is not TokenType.SEMICOLON)
@@ -123,9 +124,14 @@ def _function_calls(tokens: list[Token], tree: exp.Query) -> Iterator[tuple[Toke
             yield token, token.text.lower() if quoted else name
 
 
-def _unknown_relation(table: exp.Table, views: tuple[str, ...]) -> DefinitionError:
-    text = table.sql(dialect="spark").partition(" AS ")[0]
+def unknown_relation_error(written: str, name: str, views: tuple[str, ...]) -> DefinitionError:
+    """The error for a relation that is none of the views; `name` is its last part."""
+    if not views:
+        return DefinitionError(
+            f"{written}: no view of this project is loaded yet",
+            hint="`viewkeeper run` loads them; `viewkeeper status` says how far they are",
+        )
     return DefinitionError(
-        f"{text} is not a view of this project",
-        hint=f"views: {', '.join(views)}{suggest_nearest(table.name, views)}",
+        f"{written} is not a view of this project",
+        hint=f"views: {', '.join(views)}{suggest_nearest(name, views)}",
     )

@@ -6,6 +6,7 @@ is read again from the next head: upkeep may have replaced files while they were
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,7 +37,11 @@ def unedited_views(folder: StoragePath, head: Head) -> tuple[str, ...]:
 
     That these are views of the project is known without reading any SQL.
     """
-    texts = {file.read_bytes() for file in folder.glob("*.sql")}
+    texts = set()
+    for file in folder.glob("*.sql"):
+        # A file that cannot be read is refused by itself, and defines none of them.
+        with suppress(OSError):
+            texts.add(file.read_bytes())
     views = head.shown_views.values()
     return tuple(view.view for view in views if view.definition.encode() in texts)
 
