@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.evolution.view_adapter import ViewAdapter
+from viewkeeper.engine.evolution.view_adapter import ANCHORED, ViewAdapter
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import GapError, ProjectError, SourceError, reload_hint
@@ -26,9 +26,6 @@ from viewkeeper.view.definition import PROJECT, Relation
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan
 from viewkeeper.warehouse.metadata.record import Resume
-
-ANCHORED = "re-anchored:"
-"""How the cause of a version begins that is there for its rows alone."""
 
 
 def anchored_lines(head: ViewHead) -> list[str]:
@@ -85,7 +82,7 @@ class Anchors:
 
     def is_lost(self, name: str) -> bool:
         """Whether a view has to be computed again, because one that it reads was."""
-        return name in self._store.head.views and self._parent_cause(name) is not None
+        return name in self._store.head.maintained_views and self._parent_cause(name) is not None
 
     def _parent_cause(self, name: str) -> str | None:
         """Why a view cannot go on from where the views that it reads are; None if it can."""
@@ -94,11 +91,11 @@ class Anchors:
             stored = self._store.head.views[parent]
             replaced = head.parent_tables.get(parent, stored.table) != stored.table
             if replaced or stored.horizon > head.ts:
-                return f'{ANCHORED} view "{parent}" was loaded again'
+                return f'view "{parent}" was loaded again'
             kinds = {field.name: field.type for field in stored.shown_schema}
             used = view.fields_of(Relation(PROJECT, parent))
             if any(kinds.get(field.name) != field.type for field in used):
-                return f'{ANCHORED} view "{parent}" has other columns now'
+                return f'view "{parent}" has other columns now'
         return None
 
     def _anchor_cause(self, name: str) -> str | None:
@@ -127,7 +124,7 @@ class Anchors:
     def record_gap(self, source: str, error: SourceError) -> bool:
         """Write down that a source has lost changes, and follow it again; False if that is not what
         its error says, if none of its views may be re-anchored, or if it helps nothing."""
-        views = self._store.head.views
+        views = self._store.head.maintained_views
         mine = [
             n for n in self._catalogue if n in views and source in self._catalogue.sources_of(n)
         ]

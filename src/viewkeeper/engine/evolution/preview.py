@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from viewkeeper.engine.batch.snapshot_openers import prepare_openers
-from viewkeeper.engine.connections.open_sources import Connections, hold_logs
+from viewkeeper.engine.connections.open_sources import Connections, hold_logs, prepare_openers
 from viewkeeper.engine.evolution.proposals import Proposed
 from viewkeeper.engine.load.load_job import StoredParents, StoredRows, row_schema
 from viewkeeper.engine.load.view_recomputation import recompute_view

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from viewkeeper.engine.report import StateChange
 from viewkeeper.errors import ProjectError
 from viewkeeper.storage import stored_files
 from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
@@ -51,6 +52,14 @@ class Proposed:
         """What is proposed, in short: the same proposal has the same id whenever it is made."""
         facts = (self.version.text, *self.version.causes, self.adaptation)
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+
+    @property
+    def state_change(self) -> StateChange:
+        """What observers hear of it."""
+        causes = "; ".join(self.version.causes)
+        text = f'view "{self.view}" is held at a schema change that needs approval: {causes}'
+        hint = f"see `viewkeeper changes {self.view}`"
+        return StateChange("change_proposed", text, hint, view=self.view, ts=self.version.ts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ While nothing that it reads changes, it goes along with the others for free.
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.load.loader import RECOMPUTED
@@ -66,16 +66,14 @@ class RecomputedViews:
         took = now - self._began.pop(name, now)
         self._next[name] = now + max(took, self._settings.freshness, REST_SECONDS)
 
-    def check_modes(self, again: Container[str]) -> None:
-        """Refuse a view that is stored for another mode than the project file names now."""
+    def find_refused(self, again: Container[str]) -> Iterator[tuple[str, ProjectError]]:
+        """The views that are stored for another mode than the project file names now."""
         for name in (name for name in self._catalogue.bindings if name not in again):
             mode, reason = self._settings.refresh.word_of(name), self._reason(name)
             if (mode == "full" and reason is None) or (mode == "incremental" and reason):
                 was = "maintained from changes" if reason is None else "computed again"
-                raise ProjectError(
-                    f'view "{name}": its refresh is "{mode}" now, and it was loaded to be {was}',
-                    hint=reload_hint([name]),
-                )
+                text = f'its refresh is "{mode}" now, and it was loaded to be {was}'
+                yield name, ProjectError(f'view "{name}": {text}', hint=reload_hint([name]))
 
     def _reason(self, name: str) -> str | None:
         view = self._catalogue.stored.get(name)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from viewkeeper.engine.evolution.proposals import HELD, Proposals, Proposed
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice, AlgorithmChoices
@@ -44,6 +44,7 @@ from viewkeeper.evolution.policy import Policy
 from viewkeeper.evolution.synchronization.synchronize import (
     NoRewriting,
     Rewriting,
+    manual_remedy,
     synchronize_view,
 )
 from viewkeeper.evolution.synchronization.table_now import NamesNow
@@ -52,10 +53,6 @@ from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, FollowedName
 from viewkeeper.warehouse.metadata.head import ViewHead
-
-if TYPE_CHECKING:
-    from viewkeeper.view.sql.view_statement import ParsedView
-
 
 FOLLOWED_BY_HANDLE = ("rename_table", "rename_column", "add_column", "add_filled_column")
 """What a report need not do anything about: its graph asks for tables by their handles."""
@@ -186,9 +183,7 @@ class SchemaDecider:
             each.change for each in changes
         )
         if policy == "exception":
-            return Halt(
-                _halt_reason(changes, "its policy is `exception`", self._reload_command(name))
-            )
+            return Halt(_halt_reason(changes, "its policy is `exception`", (reload_hint([name]),)))
         try:
             if self._catalogue.bindings[name].graph is not None:
                 proposal = self._propose_report(name, changes, became)
@@ -198,11 +193,12 @@ class SchemaDecider:
                     return Halt(_halt_reason(changes, rewriting.reason, rewriting.mends))
                 proposal = self._make_proposal(name, rewriting, changes, became)
         except (DefinitionError, SchemaError, ProjectError) as error:
-            return Halt(_halt_reason(changes, str(error), self._reload_command(name)))
+            return Halt(_halt_reason(changes, str(error), self._way_out(name)))
         return Approval(proposal) if policy == "approve" else proposal
 
-    def _reload_command(self, name: str) -> tuple[str, ...]:
-        return (reload_hint([name]),)
+    def _way_out(self, name: str) -> tuple[str, ...]:
+        """What helps a view whose text cannot be bound any more: another text."""
+        return (manual_remedy(self._catalogue.bindings[name].parsed),)
 
     def _rewrite_definition(
         self, name: str, policy: Policy, became: NamesNow
@@ -320,20 +316,10 @@ def _takes_in(binding: Binding, relation: Relation, column: str) -> bool:
     seen = next(b.fields.names for b in binding.bound if Relation(b.source, b.handle) == relation)
     if column.lower() in {name.lower() for name in seen}:
         return False
+    from viewkeeper.view.sql.stars import star_aliases
+
     aliases = {p.alias.lower() for p in binding.view.places if p.relation == relation}
     return any(star is None or star in aliases for star in star_aliases(binding.parsed))
-
-
-def star_aliases(parsed: ParsedView) -> Iterator[str | None]:
-    """What the view's stars stand for: everything (None), or one alias."""
-    from sqlglot import exp
-
-    for item in parsed.parts.items:
-        node = item.piece.node
-        if isinstance(node, exp.Star):
-            yield None
-        elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-            yield node.table.lower()
 
 
 def _rewritten_columns(changes: Iterable[PendingSchemaChange]) -> Iterator[tuple[Relation, str]]:
@@ -390,6 +376,7 @@ class PendingDecisions:
         self._catalogue = workspace.catalogue
         self._connections = workspace.connections
         self._tell = workspace.observer.on_schema_change
+        self._say_state = workspace.observer.on_state_change
         self._choices = choices
         self._proposals = Proposals(workspace.store.root)
         self.waits: dict[str, Proposal] = {}
@@ -465,7 +452,7 @@ class PendingDecisions:
         if word is None:
             self._proposals.put_proposal(proposed)
             if name not in self._held:
-                self._tell(name, f"held, see `viewkeeper changes {name}`")
+                self._say_state(proposed.state_change)
             self._held[name] = proposed
             return None
         # What was said stays until it is done: a run that dies before need not ask again.

@@ -41,13 +41,17 @@ from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.bound_view import bind_parents_again
 from viewkeeper.engine.views.edited_sql import redefine_same_rows
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.errors import SchemaError, SourceAwayError
+from viewkeeper.errors import DefinitionError, SchemaError, SourceAwayError
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, Restate
 from viewkeeper.evolution.correction import legal_order_of
 from viewkeeper.evolution.dependencies import ReceivedUpdate, reads_of
+from viewkeeper.evolution.synchronization.synchronize import manual_remedy
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Redefine, Stop
+
+ANCHORED = "re-anchored:"
+"""How the cause of a version begins that is there for its rows alone."""
 
 BROKEN_SECONDS = 30.0
 """So long a view may meet a table of another shape without any look that explains it."""
@@ -125,16 +129,22 @@ class ViewAdapter:
         if name in self.pending.waits:
             return
         old = self._catalogue.bindings[name]
-        new = bind_parents_again(old, self._catalogue)
+        try:
+            new = bind_parents_again(old, self._catalogue)
+        except DefinitionError as error:
+            raise DefinitionError(
+                f"{cause}\n{error.message}", detail=error.detail, hint=manual_remedy(old.parsed)
+            ) from error
         choice = self._choices.choice_of(name, new.view)
         same = new.view.schema is not None and new.view.schema == old.view.schema
         how: Adaptation = Difference() if same else Reload()
+        causes = (f"{ANCHORED} {cause}",)
         self.pending.forget_view(name)
-        self.pending.await_load(name, Proposal(new, choice, (cause,), "equal", how, {}))
+        self.pending.await_load(name, Proposal(new, choice, causes, "equal", how, {}))
         self.pending.note_decided(name)
 
     def note_broken_query(self, name: str) -> bool:
-        """A question of a view met another shape; False if that goes on too long unexplained."""
+        """Remember that a question of a view was broken; False if it was for too long by now."""
         now = time.monotonic()
         since = self._broken[name][0] if self._is_broken(name) else now
         self._broken[name] = (since, self._view_ts(name))
@@ -160,7 +170,10 @@ class ViewAdapter:
         proposal = self.pending.waits.get(name)
         if proposal is None:
             binding = self._catalogue.bindings[name]
-            return LoadDefinition(self._catalogue.text_of(name), binding, self._choices[name])
+            causes = ("loaded again",) if name in self._store.head.refreshes else ()
+            return LoadDefinition(
+                self._catalogue.text_of(name), binding, self._choices[name], causes
+            )
         return LoadDefinition(
             self._catalogue.text_of(name),
             proposal.binding,
@@ -178,7 +191,7 @@ class ViewAdapter:
             loader.begin_difference(definition, ts, positions)
         else:
             loader.begin_load(definition, ts, positions)
-        if definition.causes:
+        if proposal is not None:
             self._tell(name, "recomputed: " + "; ".join(definition.causes))
 
     def note_load_success(self, name: str) -> None:

@@ -50,17 +50,17 @@ class ViewLoads:
         troubles: Troubles,
     ) -> None:
         self._workspace = workspace
-        self._loader = loader
+        self.loader = loader
         self._lookout = lookout
         self._adapting = adapting
         self._troubles = troubles
 
     def choose_next(self, is_able: Callable[[str], bool]) -> NextLoad | None:
         """The next view that is new or to be redefined, once all that it reads is captured."""
-        stored, catalogue = self._workspace.store.head.views, self._workspace.catalogue
-        if not self._loader.has_room:
+        stored, catalogue = self._workspace.store.head.maintained_views, self._workspace.catalogue
+        if not self.loader.has_room:
             return None
-        free = [name for name in catalogue if not self._loader.is_loading(name) and is_able(name)]
+        free = [name for name in catalogue if not self.loader.is_loading(name) and is_able(name)]
         new = [name for name in free if name not in stored]
         waits = [name for name in self._adapting.pending.waits if name in free]
         views = {name: self._adapting.definition_of(name).view for name in (*waits, *new)}
@@ -85,7 +85,7 @@ class ViewLoads:
         was begun."""
         name, view, store = chosen.name, chosen.view, self._workspace.store
         seen = self._lookout.can_load(view.sources)
-        stands = name in self._adapting.pending.waits or name not in store.head.views
+        stands = name in self._adapting.pending.waits or name not in store.head.maintained_views
         able = seen and stands and is_able(name)
         if not able or self._adapting.definition_of(name).view != view:
             return False
@@ -93,8 +93,8 @@ class ViewLoads:
         if not self._has_parents(view):
             return False
         positions = {source: self._lookout.sightings.known[source] for source in view.sources}
-        self._adapting.start_load(self._loader, name, ts, positions)
-        parts = self._loader.parts_of(name)
+        self._adapting.start_load(self.loader, name, ts, positions)
+        parts = self.loader.parts_of(name)
         kept = f", {parts} parts of a load that was interrupted are there" if parts else ""
         self._workspace.observer.on_load_progress(name, f"scanning and joining{kept}")
         return True
@@ -102,10 +102,10 @@ class ViewLoads:
     def begin_again_without(self, source: str, error: SourceError) -> bool:
         """A source cannot be followed from where it was left; whether that matters only to loads
         that might have gone on. They are given up, and begin again."""
-        names = self._loader.unfinished.give_up(lambda load: source in load.positions)
+        names = self.loader.unfinished.give_up(lambda load: source in load.positions)
         for name in names:
             self._say_begins_again(name, error)
-        stored = self._workspace.store.head.views.values()
+        stored = self._workspace.store.head.maintained_views.values()
         if not names or any(source in view.positions for view in stored):
             return False
         self._lookout.tables.broken.pop(source, None)
@@ -113,11 +113,11 @@ class ViewLoads:
 
     def forget_strangers(self) -> None:
         """Give up loads that might have gone on, of views that are not to be loaded any more."""
-        stored, catalogue = self._workspace.store.head.views, self._workspace.catalogue
-        self._loader.unfinished.give_up(
+        stored, catalogue = self._workspace.store.head.maintained_views, self._workspace.catalogue
+        self.loader.unfinished.give_up(
             lambda load: load.view in stored or load.view not in catalogue
         )
-        remove_strangers(self._workspace.store.local_root)
+        remove_strangers(self._workspace.store.root)
 
     def _say_begins_again(self, name: str, error: ViewkeeperError) -> None:
         told = f"begins again: what was loaded before is of no use ({error.message})"
@@ -128,7 +128,20 @@ class ViewLoads:
         that do not have to wait so are loaded."""
         store = self._workspace.store
         newest = store.ledger.next_ts - 1
-        return all(store.head.views[parent].ts == newest for parent in view.parents)
+        views = store.head.maintained_views
+        return all(p in views and views[p].ts == newest for p in view.parents)
+
+    def awaited_parents(self, is_able: Callable[[str], bool]) -> set[str]:
+        """The views that must come to the newest ts, because others are to be loaded from them."""
+        stored, catalogue = self._workspace.store.head.maintained_views, self._workspace.catalogue
+        waits = self._adapting.pending.waits
+        return {
+            parent
+            for name in catalogue
+            if (name not in stored or name in waits) and not self.loader.is_loading(name)
+            if is_able(name)
+            for parent in catalogue.parents_of(name)
+        }
 
     def fail_refused(self) -> set[str]:
         """Stop the views whose tables cannot be followed, and no others; their names."""
@@ -148,14 +161,14 @@ class ViewLoads:
 
     def commit_ended(self) -> list[str]:
         """Commit the loads that have ended; the views that are maintained from their ts on."""
-        return [load.name for load in self._loader.take_ended() if self._commit_load(load)]
+        return [load.name for load in self.loader.take_ended() if self._commit_load(load)]
 
     def _commit_load(self, ended: ViewLoad) -> bool:
         """Commit a load; whether it succeeded. What went wrong is the trouble of its view."""
         changes, error = None, ended.find_error()
         if error is not None and ended.is_resumed and not isinstance(error, SourceAwayError):
             # What it went on with, or what it needed beside that, is of no use any more.
-            self._loader.end_parts(ended)
+            self.loader.end_parts(ended)
             self._say_begins_again(ended.name, error)
             self._adapting.note_load_failure(ended.name)
             return False
@@ -166,12 +179,12 @@ class ViewLoads:
             # A load needs far more room than a batch: without it the others may go on.
             self._troubles.fail_view(ended.name, refused)
         if changes is None:
-            self._loader.end_parts(ended, keep=isinstance(error, SourceAwayError))
+            self.loader.end_parts(ended, keep=isinstance(error, SourceAwayError))
             self._adapting.note_load_failure(ended.name)
             return False
         store = self._workspace.store
         store.commit(changes)
-        self._loader.end_parts(ended)
+        self.loader.end_parts(ended)
         head = store.head.views[ended.name]
         self._workspace.catalogue.note_loaded(ended.name, head.shown_schema)
         self._adapting.note_load_success(ended.name)

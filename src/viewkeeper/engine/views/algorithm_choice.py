@@ -7,7 +7,8 @@ that level is asked for by name. What SQLite committed between two looks is repo
 transaction, so on real sources the scenario is that of source-local transactions.
 
 A view is bound and its algorithm chosen as soon as its sources answer. Wrong SQL and a refused
-algorithm are errors at once, before anything is dropped; a source that is away only delays.
+algorithm are known before anything is dropped, and are the trouble of that view alone; a source
+that is away only delays.
 
 A view over two parents with a common base, or over a parent and one of its bases, would show two
 states of that base at once: each of the two takes the base's transactions in its own time (Ding,
@@ -20,9 +21,9 @@ the view must show the key, at every place where it uses the table.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.settings.algorithm_settings import (
@@ -32,14 +33,17 @@ from viewkeeper.engine.settings.algorithm_settings import (
 )
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.bound_view import Binding
+from viewkeeper.engine.views.trouble_retries import can_be_mended
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     DamagedSourceError,
+    DefinitionError,
     ProjectError,
     SchemaError,
     SourceAwayError,
     UnexpectedSourceError,
     UnsupportedError,
+    ViewkeeperError,
     reload_hint,
 )
 from viewkeeper.evolution.synchronization.parts_of_sql import quote_if_needed, quote_source_table
@@ -259,6 +263,11 @@ def _algorithm_refusal(view: ViewDefinition, message: str, detail: str) -> Proje
     )
 
 
+IfAllRefused: TypeAlias = Literal["raise", "retry", "go on"]
+"""What a start does that finds all views refused: it fails; or it fails unless a source may be
+mended, for which a run waits; or it goes on, because other files may come."""
+
+
 class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
     """The choice of every view that could be bound."""
 
@@ -268,6 +277,9 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
         self._catalogue = workspace.catalogue
         self._connections = workspace.connections
         self._made: dict[str, AlgorithmChoice] = {}
+        self.refused: dict[str, ViewkeeperError] = {}
+        """Views that cannot be bound or maintained so; a run tries again where a source is mended,
+        and the next start all of them."""
         self.provisional: set[str] = set()
         """Views that can only be maintained once they have followed a schema change."""
 
@@ -281,13 +293,78 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
         return len(self._made)
 
     def bind_views(self, again: Container[str] = ()) -> None:
-        """Bind every view whose sources answer; wrong SQL or tables are an error here.
+        """Bind every view whose sources answer; those with wrong SQL or tables are refused.
 
         For those that are about to be loaded `again` it does not matter what is stored.
         """
         for name in self._catalogue:
-            if name not in self._made:
-                self._bind_view(name, again)
+            if name not in self._made and name not in self.refused:
+                self._bind_or_refuse(name, again)
+
+    def bind_refused(self, name: str) -> None:
+        """Bind a refused view again; it stays refused if that is wrong still."""
+        self.forget_view(name)
+        self._bind_or_refuse(name, ())
+
+    def _bind_or_refuse(self, name: str, again: Container[str]) -> None:
+        try:
+            self._bind_view(name, again)
+        except (DefinitionError, ProjectError, SchemaError) as error:
+            self.refuse_view(name, error)
+
+    def raise_refused(self, named: Sequence[str], if_all: IfAllRefused) -> None:
+        """An error if a view that somebody has `named` is refused, or all of them are and nobody
+        waits for that to change."""
+        refused = self.refused_views()
+        for name in named:
+            if name in refused:
+                raise refused[name]
+        waits = if_all == "go on" or (
+            if_all == "retry" and any(can_be_mended(error) for error in self.refused.values())
+        )
+        if refused.keys() >= {*self._catalogue} and not waits:
+            raise next(iter(refused.values()))
+
+    def refused_views(self) -> dict[str, ViewkeeperError]:
+        """The views that are refused, and why: by their files, or when they were bound."""
+        by_file = {name: each.error for name, each in self._catalogue.written.refused.items()}
+        return by_file | self.refused
+
+    def refuse_views(self, found: Iterable[tuple[str, ViewkeeperError]]) -> None:
+        """Refuse views that were found to be wrong."""
+        for name, error in list(found):
+            self.refuse_view(name, error)
+
+    def refuse_view(self, name: str, error: ViewkeeperError) -> None:
+        """A view is not maintained by this run; nothing is captured for it if it is new."""
+        self.refused[name] = error
+        self._made.pop(name, None)
+        if name not in self._store.head.views:
+            self._catalogue.forget_binding(name)
+
+    def bind_again(self, name: str) -> None:
+        """Bind a view that is to be loaded again, now."""
+        self.forget_view(name)
+        self._bind_view(name, (name,))
+        if name not in self._made:
+            raise ProjectError(
+                f'view "{name}": it cannot be bound now, because a source does not answer or a '
+                "view that it reads is not loaded",
+                hint="`viewkeeper status` says which; ask again when it is back",
+            )
+
+    def forget_view(self, name: str) -> Callable[[], None]:
+        """A view is bound again, or is not in the project any more; what is returned makes that
+        undone."""
+        made, provisional, refused = {**self._made}, {*self.provisional}, {**self.refused}
+        self._made.pop(name, None)
+        self.refused.pop(name, None)
+        self.provisional.discard(name)
+
+        def undo() -> None:
+            self._made, self.provisional, self.refused = made, provisional, refused
+
+        return undo
 
     def _bind_view(self, name: str, again: Container[str]) -> None:
         sources = self._catalogue.sources_of(name)
@@ -299,7 +376,7 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
             try:
                 self._fix_choice(name, self.choice_of(name, view), again)
             except SchemaError:
-                if name in again or name not in self._store.head.views:
+                if name in again or name not in self._store.head.maintained_views:
                     raise
                 # Its keys went with a schema change that the next look reports.
                 kind = self._settings.algorithm_of(name).kind
@@ -318,7 +395,7 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
 
     def _fix_choice(self, name: str, choice: AlgorithmChoice, again: Container[str]) -> None:
         """Fix the algorithm of a view; refuse one that its stored rows do not fit."""
-        stored = self._store.head.views.get(name)
+        stored = self._store.head.maintained_views.get(name)
         if stored is not None and name not in again and stored.hidden != choice.hidden_columns:
             if stored.hidden and choice.hidden_columns:
                 # All algorithms that store keys store the same ones: the tables have others now.
@@ -329,7 +406,8 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
             raise ProjectError(
                 f'view "{name}": {choice.kind.name} stores other columns than those that are there',
                 detail="algorithms that delete by key keep the keys of all relations in the view",
-                hint=f"choose the algorithm that it was loaded for, or {reload_hint([name])}",
+                hint="choose the algorithm that it was loaded for; or write this one into "
+                f"viewkeeper.yml, then {reload_hint([name])}",
             )
         self._made[name] = choice
         self._catalogue.stored[name] = choice.view

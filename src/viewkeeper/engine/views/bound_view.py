@@ -4,7 +4,8 @@ A definition asks for tables by handles, which go on to mean the same tables wha
 called later. What the names stood for is kept with the definition
 (`viewkeeper.warehouse.metadata.definition_version`), so that it can be bound again, exactly so,
 after any number of renames and without a source. A report is compiled by Spark when it is bound for
-the first time, and its graph is kept with the definition too.
+the first time, and its graph is kept with the definition too. Another view that leaves expressions
+to Spark is resolved by it then, so that a wrong type is found here, with its place.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.views.refused_column import explain_refusal
 from viewkeeper.errors import DefinitionError, WarehouseError
 from viewkeeper.sources.kinds import is_clock
 from viewkeeper.updates.source_protocol import CurrentNames
@@ -40,7 +42,7 @@ class OwnViews(Protocol):
         """The columns of a view; NotLoadedError if only its load tells their types."""
         ...
 
-    def sources_behind(self, name: str) -> tuple[str, ...]:
+    def sources_of(self, name: str) -> tuple[str, ...]:
         """The sources that a view stands for."""
         ...
 
@@ -50,6 +52,10 @@ class OwnViews(Protocol):
 
     def compile_report(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> Graph:
         """What Spark says that the text of a view over these tables means."""
+        ...
+
+    def check_query(self, name: str, text: str, tables: Sequence[DefinitionTable]) -> None:
+        """A DefinitionError if Spark cannot resolve the text of a view over these tables."""
         ...
 
 
@@ -93,8 +99,8 @@ class Binding:
         )
 
 
-def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Binding:
-    """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""
+def parse_as_kept(parsed: ParsedView, connections: Connections, own: OwnViews) -> ParsedView:
+    """A view as it is to be bound: one that is always computed again is a report."""
     if parsed.report is None and own.is_always_recomputed(parsed.name):
         from viewkeeper.view.sql.view_statement import parse_view
 
@@ -107,8 +113,27 @@ def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Bin
             path=parsed.path,
             hint="give that source another name",
         )
-    bound = tuple(_table_now(relation, connections, own) for relation in parsed.relations)
-    return _compile_bound(parsed, bound, own)
+    return parsed
+
+
+def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Binding:
+    """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""
+    parsed = parse_as_kept(parsed, connections, own)
+    return bind_to_tables(parsed, tables_now(parsed, connections, own), connections, own)
+
+
+def bind_to_tables(
+    parsed: ParsedView,
+    bound: tuple[DefinitionTable, ...],
+    connections: Connections,
+    own: OwnViews,
+) -> Binding:
+    """Bind to the tables that have the names now; the `connections` know why a column of theirs
+    cannot be used."""
+    try:
+        return _compile_bound(parsed, bound, own)
+    except DefinitionError as error:
+        raise explain_refusal(parsed, connections, error) from error
 
 
 def bind_parents_again(binding: Binding, own: OwnViews) -> Binding:
@@ -166,18 +191,45 @@ def _compile_bound(
 ) -> Binding:
     """Bind to these tables; Spark says what a report over them means."""
     parents = [relation.table for relation in parsed.relations if relation.is_own]
-    behind = tuple(dict.fromkeys(s for parent in parents for s in own.sources_behind(parent)))
-    graph = None
-    if parsed.report is not None:
-        from viewkeeper.view.sql.bind import locate_error, report_text
+    behind = tuple(dict.fromkeys(s for parent in parents for s in own.sources_of(parent)))
+    by_relation = {Relation(b.source, b.table): b for b in bound}
+    if parsed.report is None:
+        binding = _bind_tables(parsed, bound, None, behind)
+        if binding.view.needs_spark:
+            _check_plain(binding, by_relation, own)
+        return binding
+    from viewkeeper.view.sql.bind import locate_error, report_text
 
-        by_relation = {Relation(b.source, b.table): b for b in bound}
-        tables = [by_relation[relation] for relation in parsed.report.relations]
-        try:
-            graph = own.compile_report(parsed.name, report_text(parsed), tables)
-        except DefinitionError as error:
-            raise locate_error(parsed, error) from error
+    tables = [by_relation[relation] for relation in parsed.report.relations]
+    try:
+        graph = own.compile_report(parsed.name, report_text(parsed), tables)
+    except DefinitionError as error:
+        raise locate_error(parsed, error) from error
     return _bind_tables(parsed, bound, graph, behind)
+
+
+def _check_plain(
+    binding: Binding, by_relation: Mapping[Relation, DefinitionTable], own: OwnViews
+) -> None:
+    """Have Spark resolve a view that leaves expressions to it: whether their types fit is known to
+    Spark alone, and is not to be found out by the first load."""
+    from viewkeeper.view.sql.bind import locate_plain_error
+
+    parsed = binding.parsed
+    tables = [by_relation[use.relation] for use in parsed.parts.tables]
+    try:
+        own.check_query(parsed.name, binding.view.query, tables)
+    except DefinitionError as error:
+        fields = {relation: _fields_of(table) for relation, table in by_relation.items()}
+        raise locate_plain_error(parsed, fields.__getitem__, error) from error
+
+
+def tables_now(
+    parsed: ParsedView, connections: Connections, own: OwnViews
+) -> tuple[DefinitionTable, ...]:
+    """The tables that have the names in a view's SQL now; SourceAwayError if they cannot be
+    seen."""
+    return tuple(_table_now(relation, connections, own) for relation in parsed.relations)
 
 
 def _table_now(relation: Relation, connections: Connections, own: OwnViews) -> DefinitionTable:
@@ -199,6 +251,10 @@ def _table_behind(table: DefinitionTable, connections: Connections) -> Definitio
 
 def _own_table(name: str, own: OwnViews) -> DefinitionTable:
     return DefinitionTable(PROJECT, name, name, _bound_fields(own.fields_of_view(name), ()))
+
+
+def _fields_of(table: DefinitionTable) -> tuple[Field, ...]:
+    return tuple(Field(field.name, field.type) for field in table.fields)
 
 
 def _bound_fields(fields: Iterable[Field], key: tuple[str, ...]) -> pa.Schema:
@@ -236,9 +292,7 @@ def _bind_tables(
 ) -> Binding:
     from viewkeeper.view.sql.bind import bind_report, bind_view
 
-    fields = {
-        Relation(b.source, b.table): tuple(Field(f.name, f.type) for f in b.fields) for b in bound
-    }
+    fields = {Relation(b.source, b.table): _fields_of(b) for b in bound}
     handles = {Relation(b.source, b.table): Relation(b.source, b.handle) for b in bound}
     if graph is None:
         view = replace(bind_view(parsed, fields.__getitem__), behind=behind)

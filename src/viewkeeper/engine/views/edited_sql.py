@@ -19,13 +19,14 @@ from viewkeeper.engine.views.bound_view import (
     same_columns,
 )
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
-from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError, reload_hint
+from viewkeeper.engine.views.written_views import edit_refusal
+from viewkeeper.errors import SchemaError, ViewkeeperError
 from viewkeeper.evolution.adaptation import Nothing, choose_adaptation
 from viewkeeper.evolution.preferences import Preferences
 from viewkeeper.evolution.synchronization.synchronize import NoRewriting, synchronize_view
 from viewkeeper.updates.source_protocol import names_now_of
 from viewkeeper.view.definition import PROJECT, Field, Relation
-from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.metadata.record import Redefine
 from viewkeeper.warehouse.store import Store
 
@@ -34,7 +35,7 @@ def write_first_versions(store: Store, catalogue: ViewCatalogue) -> None:
     """Give views that were stored before definitions had versions the one that they have now."""
     changes = [
         redefine_same_rows(stored, catalogue.text_of(name), binding, store.now(), ())
-        for name, stored in store.head.views.items()
+        for name, stored in store.head.maintained_views.items()
         if not stored.versions and (binding := catalogue.bindings.get(name)) is not None
     ]
     if changes:
@@ -60,32 +61,47 @@ def redefine_same_rows(
 def take_edits(
     store: Store, catalogue: ViewCatalogue, connections: Connections, again: Sequence[str]
 ) -> None:
-    """Take what means the same; refuse the rest, but for views that are loaded again."""
+    """Take what means the same; refuse the rest, but for views that are loaded again.
+
+    A view whose new SQL is refused stands on the one by which it is stored.
+    """
     for name, stored in list(store.head.views.items()):
         if name not in catalogue or name in again or catalogue.text_of(name) == stored.definition:
             continue
         if not _take_edit(store, catalogue, connections, stored):
-            raise ProjectError(
-                f'view "{name}": its SQL is not the one that the stored rows were made by',
-                hint=reload_hint([name]),
-            )
+            catalogue.refuse_edit(stored, edit_refusal(name))
+
+
+def refuse_edits(catalogue: ViewCatalogue, head: Head) -> None:
+    """Let views whose SQL is not the stored one be what is stored; nobody asks what it means."""
+    for name, view in head.shown_views.items():
+        if name in catalogue and catalogue.text_of(name) != view.definition:
+            catalogue.refuse_edit(view, edit_refusal(name))
+
+
+def find_same_meaning(
+    catalogue: ViewCatalogue, connections: Connections, stored: ViewHead
+) -> Binding | None:
+    """What the edited SQL of a view is bound to, if it shows the rows that are stored."""
+    if not stored.versions:
+        return None
+    was = bind_again(stored.versions[-1], None)
+    try:
+        written = catalogue.as_written(stored.view, connections)
+        is_same = has_same_meaning(written.view, was.view) or _matches_evolution(
+            was, written, connections, catalogue
+        )
+    except ViewkeeperError:
+        # Whatever is wrong with it, it is not what is stored.
+        return None
+    return written if is_same else None
 
 
 def _take_edit(
     store: Store, catalogue: ViewCatalogue, connections: Connections, stored: ViewHead
 ) -> bool:
-    if not stored.versions:
-        return False
-    was = bind_again(stored.versions[-1], None)
-    try:
-        written = catalogue.as_written(stored.view, connections)
-        same = has_same_meaning(written.view, was.view) or _matches_evolution(
-            was, written, connections, catalogue
-        )
-    except ViewkeeperError:
-        # Whatever is wrong with it, it is not what is stored.
-        return False
-    if not same:
+    written = find_same_meaning(catalogue, connections, stored)
+    if written is None:
         return False
     causes = ("its SQL was edited",)
     text = catalogue.text_of(stored.view)
