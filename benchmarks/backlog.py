@@ -12,6 +12,7 @@ shows, of items and of products, over and over: every change reaches the view.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from benchmarks.maintenance import Bench, prepared
 from benchmarks.memory import size, watched
+from benchmarks.report import environment
 from benchmarks.world import RELATIONS, VIEW
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with prepared(folder / "world", options.rows) as bench:
             print(f"initial load: {bench.load():.1f} s", flush=True)
-            bytes_max = measure(bench, options.changes)
+            bytes_max = measure(bench, options.changes, options.out)
             if options.verify:
                 verify(bench)
     finally:
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if bytes_max <= MEMORY_MAX else 1
 
 
-def measure(bench: Bench, changes: int) -> int:
+def measure(bench: Bench, changes: int, out: Path) -> int:
     """Make the backlog and maintain it; the most memory that was in use at once."""
     maintainer, observer = bench.maintainer(0)
     started = time.perf_counter()
@@ -71,6 +73,11 @@ def measure(bench: Bench, changes: int) -> int:
         f"lookups {sum(report.lookups.values())}; spooled {peaks.folder_bytes >> 20:,} MB\n"
         f"memory: {peaks}",
         flush=True,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    figures = {"changes": made, "seconds": seconds, "bytes_max": peaks.total}
+    (out / "backlog.json").write_text(
+        json.dumps(environment() | figures | {"spooled": peaks.folder_bytes}, indent=2) + "\n"
     )
     return peaks.total
 
@@ -103,7 +110,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=200_000, help="rows of each relation")
     parser.add_argument("--dir", type=Path, help="where the world goes; needs 1 GB per million")
     parser.add_argument("--verify", action="store_true", help="compare with recomputation")
-    return parser.parse_args(arguments)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
+    parser.add_argument("--quick", action="store_true", help="a small world, to see that it works")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rows, options.changes = 2_000, 10_000
+    return options
 
 
 if __name__ == "__main__":

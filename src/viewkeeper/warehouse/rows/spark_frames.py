@@ -70,6 +70,13 @@ from viewkeeper.warehouse.rows.view_state import (
 SMALL_ROWS = 100_000
 NETTED_ROWS = 1_000_000
 REMOTE_ROWS = 65_536
+MAPPED_ROWS = 8_000_000
+"""A body of so many rows has its touched ones in a bit map, which is a literal of Spark's plan: 64
+rows are a number. A join of all positions with the touched ones costs a broadcast, and several
+times what the map does for each row."""
+
+LISTED_ROWS = 100_000
+"""So many positions go into Spark's plan: a file of them costs a job that others wait for."""
 
 _NET = "__net"
 _METADATA = "_metadata"
@@ -311,7 +318,11 @@ def _merge_body(
             check_footer(path, body[number].size, view.view)
         if isinstance(folder, Path):
             frame = frame_of(spark, paths, _counted_schema(view))
-            kept = _leave_positions(spark, frame, _position_keys(body, numbers, touched), staging)
+            if sum(body[number].rows for number in numbers) <= MAPPED_ROWS:
+                kept = _leave_mapped(frame, body, numbers, touched)
+            else:
+                keys = _position_keys(body, numbers, touched)
+                kept = _leave_positions(spark, frame, keys, staging)
         else:
             skipped = [touched.positions_in(number) for number in numbers]
             kept = _remote_frame(spark, paths, _counted_schema(view), skipped)
@@ -356,6 +367,34 @@ def _position_keys(
     return pa.array(np.concatenate(keys), pa.int64())
 
 
+def _leave_mapped(
+    frame: DataFrame, body: Sequence[ActiveFile], numbers: Sequence[int], touched: TouchedRows
+) -> DataFrame:
+    """A frame over these files of a body without their touched rows.
+
+    One bit for each row, the files one behind the other; a file is known by its size. The optimizer
+    knows that positions and columns are apart: what is not asked for is not read.
+    """
+    places, words, start = list[Column](), list[Any](), 0
+    size, row = F.col(f"{_METADATA}.file_size"), F.col(f"{_METADATA}.row_index")
+    for number in numbers:
+        gone = touched.positions_in(number)
+        if len(gone):
+            places.append(F.when(size == body[number].size, row + start))
+            bits = np.zeros(-(-body[number].rows // 64) * 64, np.uint8)
+            bits[gone] = 1
+            words.append(np.packbits(bits, bitorder="little").view("<i8"))
+            start += len(bits)
+    if not words:
+        return frame
+    # Spark makes a constant of the text before it runs anything; one by one, the numbers would be
+    # as many calls into the JVM.
+    listed = ",".join(map(str, np.concatenate(words).tolist()))
+    bit_map, place = F.split(F.lit(listed), ",").cast("array<bigint>"), F.coalesce(*places)
+    bit = F.getbit(F.get(bit_map, F.shiftright(place, 6).cast("int")), (place % 64).cast("int"))
+    return frame.where(F.coalesce(bit, F.lit(0)) == 0)
+
+
 def _leave_positions(
     spark: SparkSession, frame: DataFrame, keys: pa.Array[Any], staging: StoragePath
 ) -> DataFrame:
@@ -370,8 +409,12 @@ def _leave_positions(
     place = (F.shiftleft(size, _POSITION_BITS) + row).alias("place")
     columns = [exact_column(name).alias(f"c{number}") for number, name in enumerate(names)]
     listed = pa.table({"touched": keys})
-    touched = F.broadcast(frame_of(spark, stage_rows(listed, staging), listed.schema))
-    kept = frame.select(*columns, place).join(touched, F.expr("place = touched"), "left_anti")
+    if len(keys) <= LISTED_ROWS:
+        touched = spark.createDataFrame(listed)
+    else:
+        touched = frame_of(spark, stage_rows(listed, staging), listed.schema)
+    broadcast = F.broadcast(touched)
+    kept = frame.select(*columns, place).join(broadcast, F.expr("place = touched"), "left_anti")
     return kept.drop("place").toDF(*names)
 
 
