@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
@@ -10,7 +12,13 @@ import pymysql
 import pytest
 
 from tests.cli.conftest import call
+from viewkeeper.engine.compile.report_compiler import KeptAnswer, KeptAnswers
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.settings.project_file import read_settings
+from viewkeeper.engine.views.view_catalogue import read_views
+from viewkeeper.errors import DefinitionError, ViewkeeperError
 from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
+from viewkeeper.view.definition import Graph
 
 
 def test_a_sample_project_is_well(shop: Path) -> None:
@@ -58,6 +66,53 @@ def test_what_is_wrong_is_said_with_what_mends_it(
     text = call("--project", str(tmp_path), "doctor").stdout
     assert "BAD" in text
     assert "REPLICA IDENTITY FULL" in text
+
+
+def test_what_only_spark_can_say_is_left_open(shop: Path) -> None:
+    text = "SELECT o.customer_id, count(*) AS n FROM shop.orders o GROUP BY o.customer_id"
+    plain = "SELECT o.id, soundex(o.placed) AS s FROM shop.orders o"
+    (shop / "views" / "customer_totals.sql").unlink()
+    (shop / "views" / "counts.sql").write_text(f"CREATE MATERIALIZED VIEW counts AS {text}")
+    (shop / "views" / "sounds.sql").write_text(f"CREATE MATERIALIZED VIEW sounds AS {plain}")
+    top = "CREATE MATERIALIZED VIEW top AS SELECT c.n FROM counts c"
+    (shop / "views" / "top.sql").write_text(top)
+    settings = read_settings(shop)
+    code, before = examine_views(shop)
+    assert code == 0
+    assert [before[name] for name in ("counts", "sounds", "top")] == ["unchecked"] * 3
+    assert "but Spark has not checked 3 views yet" in call("doctor").stdout
+    # What Spark has said of the same text over the same tables is known.
+    kept = KeptAnswers(settings)
+    with closing(Connections(settings.sources, "me", time.time)) as connections:
+        catalogue = read_views(settings)
+        catalogue.use_compiler(
+            lambda name, text, tables: remember(kept.answer_on(name, text, tables)),
+            lambda _, text, tables: remember_check(kept.answer_on_types(text, tables)),
+        )
+        for name in ("counts", "sounds"):
+            with suppress(ViewkeeperError):
+                catalogue.bind_view(name, connections)
+    code, after = examine_views(shop)
+    assert code == 1
+    assert [after[name] for name in ("counts", "sounds", "top")] == ["bad", "good", "bad"]
+    assert "as Spark said" in call("doctor").stdout
+
+
+def examine_views(shop: Path) -> tuple[int, dict[str, str]]:
+    """The exit code of `doctor`, and the state of the finding of every view."""
+    result = call("--project", str(shop), "doctor", "--json")
+    found = [each for each in json.loads(result.stdout) if each["what"] == "view"]
+    return result.exit_code, {each["name"]: each["findings"][0]["state"] for each in found}
+
+
+def remember(answer: KeptAnswer) -> Graph:
+    """Keep that Spark has refused a query."""
+    with answer.keep_refusals():
+        raise DefinitionError("as Spark said", line=1, column=8)
+
+
+def remember_check(answer: KeptAnswer) -> None:
+    answer.kept.keep_check(answer.digest)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])

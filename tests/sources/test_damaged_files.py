@@ -203,7 +203,7 @@ def test_a_damaged_copy_is_a_gap_and_is_made_anew(tmp_path: Path, at: int) -> No
     before = rows(source, start)
     (copy,) = (tmp_path / "home" / "copies").glob("*.parquet")
     flip(copy, at)
-    with pytest.raises(GapError, match=r"(?s)damaged.*--full-refresh"):
+    with pytest.raises(GapError, match=r"(?s)damaged.*viewkeeper refresh"):
         rows(source, start)
     assert rows(source, source.follow_tables(TABLES)) == before
 

@@ -25,7 +25,7 @@ from viewkeeper.updates.source_protocol import COUNT, Lookup
 from viewkeeper.view.definition import Relation
 
 TABLES = {"events": ["id", "kind"]}
-LOAD = r"(?s)--full-refresh"
+LOAD = r"(?s)viewkeeper refresh"
 
 
 def source_of(tmp_path: Path, **options: str) -> DeltaLakeSource:
@@ -86,7 +86,7 @@ def test_a_cleaned_log_is_a_gap(tmp_path: Path, path: Path) -> None:
     entries = [path / "_delta_log" / f"{version:020d}.json" for version in range(3)]
     for entry in entries[:2]:
         entry.unlink()
-    with pytest.raises(GapError, match=r"(?s)its log entry was cleaned up.*--full-refresh"):
+    with pytest.raises(GapError, match=r"(?s)its log entry was cleaned up.*viewkeeper refresh"):
         source_of(tmp_path).look_for_transactions(start)
     assert source.look_for_transactions(2) == ()
     append(path, 5)

@@ -216,7 +216,7 @@ def test_lost_copies_are_a_gap(tmp_path: Path, file: Path, lose: Callable[[Path]
     (boundary,) = source.look_for_transactions(start)
     lose(tmp_path / "home")
     again = source_of(tmp_path)
-    with pytest.raises(GapError, match=r"(?s)not kept any more.*--full-refresh"):
+    with pytest.raises(GapError, match=r"(?s)not kept any more.*viewkeeper refresh"):
         again.look_for_transactions(boundary.position)
     anew = again.follow_tables(TABLES)
     assert anew > boundary.position

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sources.test_files_failures import TABLES, changes, rewritten, source_of
-from viewkeeper.sources.files.accepted_states import StateFolder
+from viewkeeper.sources.files.state_rows import DiskRows
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def test_a_file_that_is_written_while_it_is_read_is_not_taken(
     source = source_of(tmp_path)
     start = source.follow_tables(TABLES)
     rewritten(file, "sku,price\na,5.00\n")
-    writing = StateFolder.write_parquet
+    writing = DiskRows.write_copy
 
     def meanwhile(*args: Any) -> Any:
         file.write_text("sku,price\na,5.00\nb,")
         return writing(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StateFolder, "write_parquet", meanwhile)
+        patch.setattr(DiskRows, "write_copy", meanwhile)
         assert source.look_for_transactions(start) == ()
     rewritten(file, "sku,price\na,7.00\n")
     (boundary,) = source.look_for_transactions(start)

@@ -23,6 +23,7 @@ from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb.position import file_name_of, file_of
 from viewkeeper.sources.mariadb.server_connection import MariadbServer, fetch_pairs
 from viewkeeper.sources.mariadb.state import read_state, write_state
+from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.view.definition import Relation
 
@@ -172,20 +173,20 @@ def test_nothing_is_acknowledged_to_another_server(own: Database) -> None:
     own.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (1, 1)")
     (boundary,) = source.look_for_transactions(newest_of(source))
     own.run("INSERT INTO t VALUES (2, 2)")
-    before = read_state(own.folder / "home")
+    before = read_state(FolderStateFiles(own.folder / "home"))
     time.sleep(1.1)
     own.run("RESET MASTER", "FLUSH BINARY LOGS", "DELETE FROM t")
     assert source._session.connection is not None
     source._session.connection.close()
     with pytest.raises(GapError):
         source.acknowledge_position(boundary.position)
-    assert read_state(own.folder / "home") == before
+    assert read_state(FolderStateFiles(own.folder / "home")) == before
     source.close()
 
 
 def newest_of(source: MariadbSource) -> int:
     """What the source remembers to have acknowledged."""
-    state = read_state(source._capture.home)
+    state = read_state(source._capture.files)
     assert state is not None
     return state.position
 
@@ -225,11 +226,11 @@ def test_a_machine_that_was_set_back_is_a_gap(database: Database, source: Mariad
     (boundary,) = look(source, after)
     source.acknowledge_position(boundary.position)
     home = database.folder / "home"
-    state = read_state(home)
+    state = read_state(FolderStateFiles(home))
     assert state is not None
     assert state.mark is not None
     earlier = replace(state.mark, time=state.mark.time - 1)
-    write_state(home, replace(state, mark=earlier))
+    write_state(FolderStateFiles(home), replace(state, mark=earlier))
     with pytest.raises(GapError, match="another transaction than the one that was read"):
         database.source().look_for_transactions(boundary.position)
 

@@ -157,7 +157,6 @@ MATRIX: list[tuple[str, pa.DataType, list[tuple[str, object]]]] = [
 ]
 REFUSED = {
     "decimal(39,0)": "38 digits",
-    "time(3)": "TIME",
     "point": "no type of Spark",
     "varchar(9) compressed": "compressed",
     "varchar(9) charset sjis": "several bytes",

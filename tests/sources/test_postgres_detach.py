@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from tests.sources.postgres_shop import Shop, changed
-from viewkeeper.errors import GapError, SchemaError
+from viewkeeper.errors import GapError, SchemaError, SourceError
+from viewkeeper.sources.postgres.triggers import follow
 from viewkeeper.testing.private_servers import PrivatePostgres
 
 T = {"t": ["id", "v"]}
@@ -148,12 +149,15 @@ def test_what_others_put_beside_our_event_triggers_stays(shop: Shop) -> None:
     assert schemas(shop) == []
 
 
-def test_a_detach_that_cannot_get_its_locks_changes_nothing(shop: Shop) -> None:
+def test_a_detach_that_cannot_get_its_locks_changes_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_DETACH_ATTEMPTS", 2)
     source = shop.source(capture="triggers")
     start = source.follow_tables(T)
     with psycopg.connect(shop.url) as writing:
         writing.execute("INSERT INTO t VALUES (2, 'b')")
-        with pytest.raises(Exception, match="stays locked"):
+        with pytest.raises(SourceError, match="stays locked"):
             source.detach_source()
         writing.commit()
     assert source.look_for_transactions(start)[0].changes == 1

@@ -108,7 +108,7 @@ def test_the_slot_is_gone(shop: Shop) -> None:
     again = shop.source()
     with pytest.raises(GapError, match="is gone") as caught:
         again.look_for_transactions(start)
-    assert "--full-refresh" in str(caught.value.hint)
+    assert "viewkeeper refresh" in str(caught.value.hint)
     renewed = again.follow_tables(T)
     with again.prepare_snapshots(renewed, T) as opener:
         assert as_of(opener, "t", COLUMNS, renewed) == Counter({(1, "a"): 1})
@@ -309,7 +309,7 @@ def test_a_slot_that_keeps_too_much_is_dropped(shop: Shop, monkeypatch: pytest.M
     assert "is dropped at 1.0 MB" in warning
     with pytest.raises(GapError, match="of the log and was dropped") as caught:
         source.look_for_transactions(start)
-    assert "--full-refresh" in str(caught.value.hint)
+    assert "viewkeeper refresh" in str(caught.value.hint)
     found = "SELECT count(*) FROM pg_replication_slots WHERE database = %s"
     assert shop.writer.execute(found, (shop.database,)).fetchone() == (0,)
     assert source.follow_tables(T) > start
@@ -330,6 +330,14 @@ def test_no_error_shows_the_password(shop: Shop, monkeypatch: pytest.MonkeyPatch
         shown = str(caught.value) + repr(source.diagnose_source(T))
         assert "hunter2" not in shown
         assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("user", ["postgres:wrong", "nobody:wrong", "postgres"])
+def test_a_wrong_password_is_called_so(shop: Shop, user: str) -> None:
+    url = f"postgresql://{user}@127.0.0.1:{shop.server.port}/{shop.database}"
+    with pytest.raises(SourceAwayError, match="wrong password, or no such user") as caught:
+        shop.source(url=url).describe_table("t")
+    assert "check both in the url" in str(caught.value.hint)
 
 
 def test_least_privileges_suffice_and_missing_ones_are_named(shop: Shop) -> None:

@@ -176,13 +176,14 @@ def test_a_value_that_cannot_be_kept_is_named(
 
 
 def test_other_types_are_refused(shop: Shop) -> None:
-    shop.table("t (a int[], n numeric, i interval, w numeric(50, 2), p point, x time, ok int)")
+    shop.table("pair (x int, y int)")
+    shop.table("t (a money, c pair, ok int)")
     source = shop.source()
     assert [field.name for field in source.describe_table("t").fields] == ["ok"]
-    assert set(source.describe_table("t").refused) == {"a", "n", "i", "w", "p", "x"}
-    assert "numeric(p, s)" in source.describe_table("t").refused["n"]
-    with pytest.raises(SchemaError, match='column "n" cannot be used'):
-        source.follow_tables({"t": ["n"]})
+    assert set(source.describe_table("t").refused) == {"a", "c"}
+    assert "money" in source.describe_table("t").refused["a"]
+    with pytest.raises(SchemaError, match='column "a" cannot be used'):
+        source.follow_tables({"t": ["a"]})
 
 
 ROWS = [(1, "a"), (1, None), (None, "a"), (None, None), (2, "b"), (2, "b")]

@@ -18,7 +18,7 @@ from viewkeeper.sources.postgres.decoding.stream_shapes import (
     is_untouched,
     shape_of_message,
 )
-from viewkeeper.sources.postgres.shape_query import PostgresShape, PostgresShapeColumn
+from viewkeeper.sources.postgres.shape_query import PostgresShape, PostgresShapeColumn, shape_of
 
 INT, TEXT = (23, "int4"), (25, "text")
 NAMES = ("a", "b", "c", "d")
@@ -157,3 +157,11 @@ def test_a_partition_may_have_another_order() -> None:
         2: ("x", True),
         3: ("c", True),
     }
+
+
+@pytest.mark.parametrize("below", [["_text", -1, False], ["text[]", -1, False, None]])
+def test_shapes_of_earlier_event_triggers_are_understood(below: list[object]) -> None:
+    column = [1, "tags", 1009, -1, "text[]", below, False, False, False, "0"]
+    facts = {"oid": 1, "schema": "public", "name": "t", "width": 1, "file": "1", "keys": None}
+    (found,) = shape_of({**facts, "columns": [column]}).columns
+    assert (found.base, found.labels, found.stamp) == ("text[]", (), "0")

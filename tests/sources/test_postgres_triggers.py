@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres_shop import Row, Shop, as_of, ask, changed, plus
-from viewkeeper.errors import BarrierError, GapError
+from viewkeeper.errors import BarrierError, GapError, SchemaError
 from viewkeeper.testing.private_servers import PrivatePostgres
 from viewkeeper.updates.source_protocol import Source
 
@@ -225,11 +225,10 @@ def test_doctor_names_what_triggers_need(shop: Shop) -> None:
     url = shop.server.url_of(shop.database, role)
     source = shop.source(url=url, capture="triggers")
     assert "triggers" in source.describe_source()
-    for _ in range(3):
-        for finding in source.diagnose_source(T):
-            if finding.state == "bad":
-                assert finding.mend
-                shop.run(finding.mend)
+    for finding in source.diagnose_source(T):
+        if finding.state == "bad":
+            assert finding.mend
+            shop.run(finding.mend)
     assert {finding.state for finding in source.diagnose_source(T)} == {"good"}
     start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (2, 'b')")
@@ -284,3 +283,81 @@ def test_every_answer_under_racing_writers(shop: Shop) -> None:
         states[boundary.position] = plus(states[last], changes)
         last = boundary.position
     assert states[last] == shop.rows("r", COLUMNS)
+
+
+def test_a_writer_that_locks_the_other_way_round_is_never_the_victim(shop: Shop) -> None:
+    """It holds the second table and wants the first, while we hold that and want the second."""
+    shop.run("CREATE TABLE u (id int PRIMARY KEY, v text)")
+    source, positions = triggers(shop), list[int]()
+
+    def follow() -> None:
+        positions.append(source.follow_tables({"t": COLUMNS, "u": COLUMNS}))
+
+    def is_waiting() -> bool:
+        query = "SELECT 1 FROM pg_locks WHERE relation = 'u'::regclass AND NOT granted"
+        return bool(shop.connect().execute(query).fetchall())
+
+    writer, following = shop.connect(), threading.Thread(target=follow)
+    writer.execute("BEGIN")
+    writer.execute("INSERT INTO u VALUES (1, 'b')")
+    following.start()
+    end = time.monotonic() + 60
+    while not is_waiting():
+        assert time.monotonic() < end, "it never waited for the table"
+    writer.execute("INSERT INTO t VALUES (2, 'b')")
+    writer.execute("COMMIT")
+    following.join(60)
+    assert positions, "it never followed the tables"
+    shop.run("INSERT INTO u VALUES (2, 'c')")
+    (report,) = source.look_for_transactions(positions[0])
+    assert changed(source, "u", COLUMNS, positions[0], report.position) == [(2, "c", 1)]
+
+
+def test_tables_are_followed_and_left_beside_writers_in_every_order(shop: Shop) -> None:
+    """They never stop, and would make a circle with whoever locks both tables at once."""
+    shop.run("CREATE TABLE u (id int PRIMARY KEY, v text)")
+    stop, commits, failed = threading.Event(), [0] * 4, list[psycopg.Error]()
+
+    def write(number: int) -> None:
+        with shop.connect() as connection:
+            while not stop.is_set():
+                try:
+                    with connection.transaction():
+                        for table in ("u", "t") if number % 2 else ("t", "u"):
+                            key = 100 + 1000 * number + commits[number]
+                            connection.execute(f"INSERT INTO {table} VALUES ({key}, 'w')".encode())
+                            connection.execute("SELECT pg_sleep(0.02)")
+                    commits[number] += 1
+                except psycopg.Error as error:
+                    failed.append(error)
+                    return
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in writers:
+        thread.start()
+    try:
+        source = triggers(shop)
+        position = source.follow_tables({"t": COLUMNS, "u": COLUMNS})
+        before = sum(commits)
+        while sum(commits) < before + 8 and not failed:
+            time.sleep(0.01)
+    finally:
+        stop.set()
+        for thread in writers:
+            thread.join()
+    assert not failed
+    newest = [report.position for report in source.look_for_transactions(position)][-1]
+    for table in ("t", "u"):
+        changes = changed(source, table, COLUMNS, position, newest)
+        assert len(changes) >= 8, f"what was written to {table} after the position is not there"
+    assert source.detach_source().capture_dropped
+
+
+def test_a_table_of_another_owner_is_named_before_any_trigger_is_made(shop: Shop) -> None:
+    shop.without_rights()
+    shop.run("CREATE TABLE a (id int PRIMARY KEY, v text)")
+    shop.run("RESET ROLE", "GRANT SELECT ON t TO plain")
+    with pytest.raises(SchemaError, match='may not put triggers on table "t"'):
+        triggers(shop).follow_tables({"a": COLUMNS, "t": COLUMNS})
+    query = "SELECT count(*) FROM pg_trigger WHERE starts_with(tgname, 'viewkeeper')"
+    assert shop.writer.execute(query.encode()).fetchone() == (0,)

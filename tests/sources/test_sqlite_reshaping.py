@@ -20,6 +20,7 @@ import pytest
 from tests.sources.shape_reading import BEFORE, bag, changed, plus, scanned, snapshot_of
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import Relation
@@ -51,7 +52,9 @@ def opens(tmp_path: Path, writer: sqlite3.Connection) -> Iterator[Open]:
     opened: list[SqliteSource] = []
 
     def one_more(reader: str = "one") -> SqliteSource:
-        source = SqliteSource("shop", tmp_path / "shop.db", reader, 1, tmp_path / reader)
+        source = SqliteSource(
+            "shop", tmp_path / "shop.db", reader, 1, FolderStateFiles(tmp_path / reader)
+        )
         opened.append(source)
         return source
 

@@ -16,6 +16,7 @@ import pytest
 from viewkeeper.errors import GapError
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.sources.sqlite.reader_registration import FILE
+from viewkeeper.sources.state_files import FolderStateFiles
 
 T = {"t": ["id", "v"]}
 Open = Callable[[], SqliteSource]
@@ -37,7 +38,7 @@ def opens(path: Path, tmp_path: Path) -> Iterator[Open]:
     def open_source() -> SqliteSource:
         for source in sources:
             source.close()
-        sources.append(SqliteSource("shop", path, "me", home=tmp_path / "home"))
+        sources.append(SqliteSource("shop", path, "me", files=FolderStateFiles(tmp_path / "home")))
         return sources[-1]
 
     yield open_source
@@ -133,7 +134,7 @@ def test_deaths_at_any_step_are_no_gap(path: Path, opens: Open, tmp_path: Path) 
 
 
 def test_trimming_and_other_readers_are_no_gap(path: Path, opens: Open, tmp_path: Path) -> None:
-    other = SqliteSource("shop", path, "other", home=tmp_path / "other")
+    other = SqliteSource("shop", path, "other", files=FolderStateFiles(tmp_path / "other"))
     other.follow_tables({"other": ["id"]})
     source = opens()
     position = source.follow_tables(T)

@@ -20,6 +20,7 @@ import pytest
 from tests.sources.shape_reading import BEFORE, changed, plus, scanned
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import Boundary, names_now_of
 
@@ -153,7 +154,9 @@ def opens(tmp_path: Path, writer: sqlite3.Connection) -> Iterator[Open]:
     opened: list[SqliteSource] = []
 
     def one_more() -> SqliteSource:
-        source = SqliteSource("shop", tmp_path / "shop.db", "test", 1, tmp_path / "home")
+        source = SqliteSource(
+            "shop", tmp_path / "shop.db", "test", 1, FolderStateFiles(tmp_path / "home")
+        )
         opened.append(source)
         return source
 

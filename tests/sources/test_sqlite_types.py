@@ -93,8 +93,6 @@ REFUSED = [
     "",
     "JSON",
     "STRING",
-    "NUMERIC",
-    "DECIMAL",
     "DECIMAL(16,2)",
     "DECIMAL(2,5)",
     "ANY",

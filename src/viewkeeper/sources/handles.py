@@ -6,20 +6,18 @@ followed under it, the name that the column has then. The identities behind are 
 the binary log), as text. A handle never comes to mean something else. When a name is used again for
 another table, or a column's name for another column, binding makes the next handle: `orders#2`.
 
-The book is kept in the source's own folder of the warehouse; only `add_target` writes it. Without
-it a handle would be a name of now, which may mean another table by then. So there is a copy, which
-is written first and removed first, and which is read where the book itself has gone.
+The book is among what the source remembers; only `add_target` writes it. Without it a handle would
+be a name of now, which may mean another table by then. So there is a copy where files can be lost
+one by one: it is written first and removed first, and read where the book itself has gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from viewkeeper.sources.state_files import read_state_file
-from viewkeeper.storage.sealed_json import write_sealed
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "names.json"
@@ -45,16 +43,22 @@ Book: TypeAlias = Mapping[str, HandleTarget]
 
 
 class SourceHandles:
-    """The handles of one source; without a folder they are kept in memory only."""
+    """The handles of one source; without files they are kept in memory only."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._file = folder / FILE if folder is not None else None
+    def __init__(self, files: StateFiles | None) -> None:
+        self._files = files
         self._handles: dict[str, HandleTarget] = {}
-        if self._file is not None:
-            kept = read_state_file(self._file, "names", _decode_book)
-            if kept is None:
-                kept = read_state_file(self._file.with_name(COPY), "names", _decode_book)
-            self._handles = kept or {}
+        self.reload_handles()
+
+    def reload_handles(self) -> None:
+        """Read them again: another process may have followed tables since."""
+        self._handles = {}
+        for name in self._names:
+            assert self._files is not None
+            kept = self._files.read_file(name, "names", _decode_book)
+            if kept is not None:
+                self._handles = kept
+                return
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handles)
@@ -102,21 +106,25 @@ class SourceHandles:
     def forget_all(self) -> None:
         """Forget everything: the source is not followed any more."""
         self._handles = {}
-        if self._file is not None:
-            self._file.with_name(COPY).unlink(missing_ok=True)
-            self._file.unlink(missing_ok=True)
+        if self._files is not None:
+            self._files.remove_files(reversed(self._names))
 
     def _is_whole(self) -> bool:
         """Whether the book and its copy are both there."""
-        file = self._file
-        return file is None or (file.exists() and file.with_name(COPY).exists())
+        return self._files is None or all(self._files.has_file(name) for name in self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The names of the book and of its copy, as they are read."""
+        if self._files is None:
+            return ()
+        return (FILE,) if self._files.is_one_object else (FILE, COPY)
 
     def _write_book(self) -> None:
-        if self._file is None:
-            return
         body = {h: {"id": n.identity, "columns": dict(n.columns)} for h, n in self._handles.items()}
-        write_sealed(self._file.with_name(COPY), "names", body)
-        write_sealed(self._file, "names", body)
+        for name in reversed(self._names):
+            assert self._files is not None
+            self._files.write_file(name, "names", body)
 
 
 def _decode_book(body: Any) -> dict[str, HandleTarget]:

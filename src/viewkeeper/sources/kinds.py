@@ -127,6 +127,28 @@ def index_quote_of(settings: SourceSettings) -> str | None:
     return {"mariadb": "`", "postgres": '"', "sqlite": '"'}.get(settings.kind)
 
 
+def position_style_of(settings: SourceSettings) -> str:
+    """How the source's own tools write the positions that we know as numbers."""
+    if settings.kind == "postgres" and settings.options.get("capture") != "triggers":
+        return "lsn"
+    return "binlog" if settings.kind == "mariadb" else "number"
+
+
+def position_text_of(style: str, position: int) -> str:
+    """A position as people know it; of a binlog file its number, since its name is the server's.
+
+    >>> position_text_of("lsn", 0x16B3748), position_text_of("number", 1234)
+    ('0/16B3748', '1,234')
+    >>> position_text_of("binlog", 17 << 40 | 328)
+    '000017:328'
+    """
+    if style == "lsn":
+        return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+    if style == "binlog":
+        return f"{position >> 40:06d}:{position & (1 << 40) - 1}"
+    return f"{position:,}"
+
+
 def one_state_hint_of(settings: SourceSettings) -> str | None:
     """How to let us read several tables of the source in one state, where that can be mended."""
     if settings.kind != "sqlite":
@@ -139,11 +161,33 @@ def whole_rows_remedy(table: str) -> str:
     return f"ALTER TABLE {table} REPLICA IDENTITY FULL and take it off delete_by_key"
 
 
+_OTHER_WORDS: Mapping[str, str] = {
+    "mysql": "MySQL is not supported, MariaDB 10.5 or newer is: kind: mariadb",
+    "postgresql": "write kind: postgres",
+    "pg": "write kind: postgres",
+    "csv": "write kind: files, format: csv",
+    "json": "write kind: files, format: json",
+    "parquet": "write kind: files, format: parquet",
+    "delta": "write kind: delta_lake",
+    "sqlite3": "write kind: sqlite",
+}
+"""What people write for a kind, and what they can have."""
+
+
+def _clause_of_kind(kind: str) -> str:
+    """
+    >>> _clause_of_kind("Postgresql"), _clause_of_kind("sqlit")
+    ('; write kind: postgres', '; did you mean "sqlite"?')
+    """
+    known = _OTHER_WORDS.get(kind.lower())
+    return f"; {known}" if known else suggest_nearest(kind, OPTIONS)
+
+
 def check_settings(settings: SourceSettings) -> None:
     """Refuse an unknown kind, an unknown or missing option, or a value of the wrong type."""
     if settings.kind not in OPTIONS:
         raise ProjectError(
             f'source "{settings.name}": unknown kind "{settings.kind}"',
-            hint=f"known kinds: {', '.join(OPTIONS)}{suggest_nearest(settings.kind, OPTIONS)}",
+            hint=f"known kinds: {', '.join(OPTIONS)}{_clause_of_kind(settings.kind)}",
         )
     check_options(settings, OPTIONS[settings.kind])

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import yaml
 
 from viewkeeper.errors import ProjectError, suggest_nearest
+from viewkeeper.storage.storage_path import StoragePath
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(kb|mb|gb|tb)")
@@ -49,8 +50,9 @@ class Option:
 class SourceSettings:
     """One entry of `sources:`.
 
-    `folder` is the project's, which paths are relative to; `home` is where this source may keep
-    files of its own, inside the warehouse.
+    `folder` is the project's, which paths are relative to; `home` is the folder where this source
+    may keep files of its own, inside the warehouse. Where that is in object storage, `home` is of
+    this machine and can be lost, and what the source remembers is below `kept`.
     """
 
     name: str
@@ -58,6 +60,7 @@ class SourceSettings:
     options: Mapping[str, object]
     folder: str
     home: str = ""
+    kept: StoragePath | None = None
 
     @property
     def global_name(self) -> str:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from viewkeeper.delta.algebra import COUNT as COUNT
 from viewkeeper.delta.algebra import POSITION as POSITION
 from viewkeeper.delta.algebra import TS as TS
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import DOCTOR_HINT, SchemaError, SourceError, ViewkeeperError
 from viewkeeper.updates.answer_pages import AnswerPages, Paging
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import SchemaChange
@@ -243,12 +243,23 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check of `doctor`: what was looked at, how it is, and the statements that mend it."""
+    """One check of `doctor`: what was looked at, how it is, and the statements that mend it.
+
+    What is `unchecked` is neither right nor wrong for sure; the text says who can tell.
+    """
 
     check: str
-    state: Literal["good", "warning", "bad"]
+    state: Literal["good", "warning", "bad", "unchecked"]
     text: str
     mend: str | None = None
+
+
+def finding_of_error(check: str, error: ViewkeeperError) -> Finding:
+    """What is bad by an error, without the name of the source, which is above all its findings."""
+    source = error.source if isinstance(error, SourceError) else ""
+    text = error.message.removeprefix(f'source "{source}": ')
+    text = f"{text} ({error.detail})" if error.detail else text
+    return Finding(check, "bad", text, None if error.hint == DOCTOR_HINT else error.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,15 +308,43 @@ Opener: TypeAlias = Callable[[], Snapshot]
 """Opens a snapshot, here or in a task; can be pickled, and holds no secret."""
 
 
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """About how much a table has, as far as its source can say at once; None where it cannot."""
+
+    rows: int | None = None
+    bytes: int | None = None
+
+
+@runtime_checkable
+class SizedSource(Protocol):
+    """A source that can say about how large a table is without reading it."""
+
+    def estimate_size(self, table: str) -> TableSize:
+        """The size of the table that has this name now, by statistics, a catalogue or a log."""
+        ...
+
+
 @runtime_checkable
 class HintedSource(Protocol):
     """A source that knows without asking whether a look may be worthwhile."""
 
-    def has_news(self) -> bool:
+    def has_news(self) -> bool | None:
         """Whether something may have been committed since the last look began; costs microseconds.
+        None if that is not known, because of how this source is captured.
 
         Both answers may be wrong: whoever is told that there is nothing looks all the same, later.
         """
+        ...
+
+
+@runtime_checkable
+class InheritedSource(Protocol):
+    """A source whose server keeps something for one process, as long as that is connected."""
+
+    def inherit_from(self, connection_name: str) -> None:
+        """Connections of this name are those of a process that has lost the warehouse to us, and
+        need not know: what they keep from us may be taken from them."""
         ...
 
 

@@ -21,6 +21,7 @@ from tests.sources.conformance.files_database import Files
 from tests.sources.conformance.mariadb_database import Mariadb
 from tests.sources.conformance.postgres_database import Postgres
 from tests.sources.conformance.sqlite_database import Sqlite
+from viewkeeper.cli.commands.simulate.workers import prepare_worker
 from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 
 Make = Callable[[pytest.FixtureRequest, Path], Database]
@@ -74,7 +75,7 @@ def prepared_mariadb(mariadb_server: PrivateMariadb, passwords: None) -> Private
 def elsewhere(passwords: None) -> Iterator[ProcessPoolExecutor]:
     """Another process, started from nothing, as Spark's workers are."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, context, initializer=prepare_worker) as pool:
         yield pool
 
 

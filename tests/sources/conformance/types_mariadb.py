@@ -142,11 +142,17 @@ CASES = (
         "decimal(39,0) has more than 38 digits; declare it with at most 38 digits, or keep the "
         "value as text",
     ),
-    refused(
+    kept(
         "time(3)",
-        "TIME goes beyond a day and below zero, which no type of Spark does; keep the duration as "
-        "a number of seconds or microseconds",
+        pa.string(),
+        ("'00:00'", "00:00:00.000"),
+        ("'-838:59:59'", "-838:59:59.000"),
+        ("'838:59:58.125'", "838:59:58.125"),
+        ("'-00:00:00.001'", "-00:00:00.001"),
+        note="its text: TIME goes beyond a day and below zero",
     ),
+    kept("time", pa.string(), ("'12:34:56'", "12:34:56"), ("'-1:00'", "-01:00:00")),
+    kept("time(6)", pa.string(), ("'23:59:59.999999'", "23:59:59.999999")),
     refused("point", _OTHER.format("point")),
     refused("geometry", _OTHER.format("geometry")),
     refused(

@@ -109,11 +109,20 @@ CASES = (
         "NUMERIC(15,15)", pa.decimal128(15, 15), ("0.123456789012345", Decimal("0.123456789012345"))
     ),
     refused("", _NO_TYPE, called="(none)"),
-    refused(
+    kept(
         "NUMERIC",
-        "NUMERIC does not say how many digits its values have; declare NUMERIC(p, s) with p up to "
-        "15, or INTEGER or REAL",
+        pa.string(),
+        ("1.50", "1.5"),
+        ("7.0", "7"),
+        ("'1e3'", "1000"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("1e20", "100000000000000000000"),
+        ("-1e-7", "-0.0000001"),
+        note="the text of the number, since it does not say how many digits it has: "
+        "`CAST(c AS DECIMAL(20, 4))` in the view is the number; not looked up by key",
+        misfits=(("'1,5'", "'1,5'"), ("-9e999", "-inf")),
     ),
+    kept("DECIMAL", pa.string(), ("0.1", "0.1"), note="as NUMERIC"),
     refused(
         "DECIMAL(38,0)",
         "DECIMAL(38,0) asks for digits that SQLite, which stores it as floating point, loses; "

@@ -6,7 +6,6 @@ the table keeps what it removed loses its way. Both commands say so before it ha
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -115,7 +114,7 @@ def _check_columns(
 
 
 def _find_lost_files(version: DeltaVersion) -> Iterator[Finding]:
-    lost = [file.name for file in version.data_files() if not os.path.exists(file.path)]
+    lost = [file.name for file in version.data_files() if not file.path.is_file()]
     if lost:
         text = f"{len(lost)} data files of the newest version are missing, such as {lost[0]}"
         yield Finding("files", "bad", text, "restore the table, or run FSCK REPAIR TABLE")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.delta_lake import log
-from viewkeeper.sources.delta_lake.state import DeltaState, read_state, write_state
+from viewkeeper.sources.delta_lake.state import DeltaState, note_state, read_state
 from viewkeeper.sources.delta_lake.table_version import (
     VersionMetadata,
     gone_version_error,
@@ -29,6 +29,7 @@ from viewkeeper.sources.delta_lake.version_shapes import (
     shape_in,
 )
 from viewkeeper.sources.handles import SourceHandles
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.tables.column_type import TableColumns
 from viewkeeper.sources.tables.shape import TableShape
 from viewkeeper.sources.tables.shape_changes import schema_changes
@@ -116,10 +117,10 @@ class LogContinuity:
 class FollowedVersions:
     """One table, as far as its log was read."""
 
-    def __init__(self, folder: log.TableFolder, home: Path, names: SourceHandles) -> None:
+    def __init__(self, folder: log.TableFolder, files: StateFiles, names: SourceHandles) -> None:
         self.same = LogContinuity(folder)
         self._folder = folder
-        self._home = home
+        self._files = files
         self._names = names
 
     def open_newest(self) -> tuple[int, VersionMetadata]:
@@ -177,8 +178,8 @@ class FollowedVersions:
     def remember_version(self, state: DeltaState | None, version: int) -> None:
         if state is not None and version > state.seen:
             digest = log.digest_entry(self._folder.path, version)
-            write_state(self._home, replace(state, seen=version, digest=digest))
+            note_state(self._files, replace(state, seen=version, digest=digest))
         self.same.note_position(version)
 
     def read_state(self) -> DeltaState | None:
-        return read_state(self._home)
+        return read_state(self._files)

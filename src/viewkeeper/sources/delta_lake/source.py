@@ -14,7 +14,6 @@ is a schema change, like all others (`shapes`), at the position of its version.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.errors import SchemaError, reload_hint, suggest_nearest
+from viewkeeper.sources.bucket_state import open_state_files
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.doctor import diagnose_table, health_of
 from viewkeeper.sources.delta_lake.followed_versions import FollowedVersions
@@ -62,6 +62,7 @@ from viewkeeper.updates.source_protocol import (
     TableBatches,
     TableDescription,
     Tables,
+    TableSize,
 )
 from viewkeeper.view.definition import Field
 
@@ -79,11 +80,11 @@ class DeltaLakeSource:
         self.table = settings.read_text("table") or self.folder.name
         # Tasks may run in another folder.
         self._settings = replace(settings, folder=str(Path(settings.folder).absolute()))
-        self._home = Path(settings.home)
+        self._files = open_state_files(settings)
         self._lock = threading.RLock()
         self._folder = table_folder_of(self._settings)
-        self._names = SourceHandles(self._home)
-        self._versions = FollowedVersions(self._folder, self._home, self._names)
+        self._names = SourceHandles(self._files)
+        self._versions = FollowedVersions(self._folder, self._files, self._names)
         self._passed = -1
 
     def describe_source(self) -> str:
@@ -104,6 +105,11 @@ class DeltaLakeSource:
             columns, (_, shape) = self._columns_of(handle), self._versions.newest_columns()
             now = current_columns_of(self._names.target_of(handle), shape)
             return describe_file_table(CurrentNames(self.table, now), columns)
+
+    def estimate_size(self, table: str) -> TableSize:
+        """The bytes of the files of the newest version, and their rows, as its log has them."""
+        self._check_handle(table)
+        return open_version(self._folder).measure_size()
 
     def _columns_of(self, handle: str) -> TableColumns:
         self._check_handle(handle)
@@ -143,7 +149,7 @@ class DeltaLakeSource:
                 self._versions.read_commit(version)
             if known is None:
                 self._names.forget_all()
-            write_state(self._home, DeltaState(shapes, version, digest))
+            write_state(self._files, DeltaState(shapes, version, digest))
             for handle, named in wanted.items():
                 self._names.add_target(handle, named.identity, named.columns)
             return version
@@ -235,7 +241,7 @@ class DeltaLakeSource:
             yield from reader.read_changes(commit, columns, known)
 
     def _make_reader(self) -> ChangeReader:
-        return ChangeReader(self._folder, self.table, self._home / "scratch")
+        return ChangeReader(self._folder, self.table, self._files.local / "scratch")
 
     @contextmanager
     def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
@@ -247,6 +253,8 @@ class DeltaLakeSource:
 
     def acknowledge_position(self, position: int) -> None:
         """Nothing is kept for us, so nothing can be let go."""
+        with self._lock:
+            self._files.save_noted()
 
     def begin_hold(self, name: str, seconds: float) -> None:
         """Nothing can be held: how long versions stay is the table's own setting."""
@@ -270,7 +278,7 @@ class DeltaLakeSource:
         with self._lock:
             followed = self._versions.read_state() is not None
             self._names.forget_all()
-            shutil.rmtree(self._home, ignore_errors=True)
+            self._files.forget_all()
             self._versions.same.forget_entry()
             return DetachResult(followed, capture_dropped=followed)
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape, history_of
-from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.tables.shape import TableShape
 from viewkeeper.sources.tables.shape_history import ShapeHistory
-from viewkeeper.storage.sealed_json import write_sealed
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "state.json"
@@ -37,9 +35,14 @@ class DeltaState:
         return history_of(self.shapes)
 
 
-def read_state(home: Path) -> DeltaState | None:
-    return read_state_file(home / FILE, "state", partial(read_typed, DeltaState))
+def read_state(files: StateFiles) -> DeltaState | None:
+    return files.read_file(FILE, "state", partial(read_typed, DeltaState))
 
 
-def write_state(home: Path, state: DeltaState) -> None:
-    write_sealed(home / FILE, "state", asdict(state))
+def write_state(files: StateFiles, state: DeltaState) -> None:
+    files.write_file(FILE, "state", asdict(state))
+
+
+def note_state(files: StateFiles, state: DeltaState) -> None:
+    """Remember versions that were reported; the log has them too, from the state before on."""
+    files.note_file(FILE, "state", asdict(state), durable=True)

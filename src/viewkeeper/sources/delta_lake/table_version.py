@@ -25,6 +25,7 @@ from viewkeeper.errors import GapError, SchemaError, SourceAwayError, Viewkeeper
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape, physical_names
 from viewkeeper.sources.files.parquet import Keys, ParquetInput, can_match
+from viewkeeper.updates.source_protocol import TableSize
 
 # What a reader may find in the protocol of a table and needs nothing for.
 _HARMLESS = frozenset(
@@ -85,6 +86,14 @@ class DeltaVersion:
         for logged, fixed, matches in zip(paths, partitions, wanted, strict=True):
             if matches:
                 yield ParquetInput(self.folder.locate_logged_file(logged), logged, fixed)
+
+    def measure_size(self) -> TableSize:
+        """What the log says of the files, their rows if it says so of every one."""
+        has_rows = "num_records" in self.files.column_names
+        rows: list[int | None] = self._file_column("num_records") if has_rows else []
+        known = [each for each in rows if each is not None]
+        total = sum(known) if len(known) == self.files.num_rows else None
+        return TableSize(total, sum(self._file_column("size_bytes")))
 
     def _partition_values(self) -> list[dict[str, Any]]:
         if "partition" not in self.files.column_names:

@@ -1,4 +1,4 @@
-"""What the source keeps of its files, inside the warehouse: the last accepted states.
+"""What the source keeps of its files, with the warehouse: the last accepted states.
 
     followed.json           the tables and columns that views read
     states/N.json           state N: the files that it consisted of, and its changes
@@ -7,9 +7,10 @@
     leases/NAME.json        a reader beside the maintainer, and until when it needs what is kept
     problem.json            why the newest state could not be accepted
 
-A state is there when its file in `states` has its name; everything that it refers to is on disk
+A state is there when its file in `states` has its name; everything that it refers to is durable
 before. What no state refers to is left over from a crash and is removed. Only the maintainer writes
-here, except leases; others read.
+here, except leases; others read. Where the copies and changes are, and how they are written and
+removed there, is in `state_rows`.
 
 The number of a state is the millisecond in which it was accepted, so a number is given once, also
 if what is kept was lost and begun anew. Each state names the one before, so a missing one is found.
@@ -17,32 +18,26 @@ if what is kept was lost and begun anew. Each state names the one before, so a m
 
 from __future__ import annotations
 
-import os
-import re
 import time
 import urllib.parse
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from viewkeeper.errors import GapError, SourceError, reload_hint
 from viewkeeper.sources.files.settings import type_of_word, type_word_of
+from viewkeeper.sources.files.state_rows import open_state_rows
 from viewkeeper.sources.files.table_files import FileStamp, Listing
-from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.tables.column_type import TableColumns
-from viewkeeper.storage import disk
-from viewkeeper.storage.named_digest import DigestNamedFile, digest_name
-from viewkeeper.storage.sealed_json import write_sealed
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.view.definition import Field
 
-_TEMPORARY = ".tmp"
+_FOLLOWED, _PROBLEM = "followed.json", "problem.json"
+_STATES, _LEASES = "states", "leases"
 _LEASE_SECONDS_MAX = 3600.0
 
 
@@ -121,71 +116,79 @@ class StateLease:
 class StateLeases:
     """The leases by which readers keep accepted states that they still need."""
 
-    def __init__(self, folder: Path, list_numbers: Callable[[], list[int]]) -> None:
+    def __init__(self, files: StateFiles, list_numbers: Callable[[], list[int]]) -> None:
         """`list_numbers` gives the states that are there, in order."""
-        self._folder = folder
+        self._files = files
         self._list_numbers = list_numbers
 
     def write_lease(self, name: str, until: float) -> None:
         lease = StateLease(name, until, self._oldest_number())
-        write_sealed(self._lease_path(name), "lease", asdict(lease))
+        self._files.write_file(_lease_file(name), "lease", asdict(lease))
 
     def _oldest_number(self) -> int:
         return next(iter(self._list_numbers()), 0)
 
     def end_lease(self, name: str) -> None:
-        self._lease_path(name).unlink(missing_ok=True)
+        self._files.remove_files([_lease_file(name)])
 
     def read_leases(self) -> list[StateLease]:
         """Those that have not run out; the others are removed."""
         found = []
-        for path in sorted((self._folder).glob("*.json")):
+        self._files.reload_files()
+        for name in sorted(self._files.list_files(_LEASES)):
+            file = f"{_LEASES}/{name}"
             try:
-                lease = read_state_file(path, "lease", partial(read_typed, StateLease))
+                lease = self._files.read_file(file, "lease", partial(read_typed, StateLease))
             except SourceError:
                 # Nothing is removed on a guess; as long as a lease may last, it counts.
-                lease = self._damaged_lease(path)
+                lease = self._damaged_lease(name)
             if lease is not None and lease.until > time.time():
                 found.append(lease)
             else:
-                path.unlink(missing_ok=True)
+                self._files.remove_files([file])
         return found
 
-    def _damaged_lease(self, path: Path) -> StateLease:
-        until = path.stat().st_mtime + _LEASE_SECONDS_MAX
+    def _damaged_lease(self, name: str) -> StateLease:
+        path = self._files.place / _LEASES / name
+        facts = storage_of(path).file_facts(path)
+        until = (time.time() if facts is None else facts.changed_at) + _LEASE_SECONDS_MAX
         return StateLease(path.stem, until, self._oldest_number())
 
-    def _lease_path(self, name: str) -> Path:
-        return self._folder / f"{urllib.parse.quote(name, safe='')}.json"
+
+def _lease_file(name: str) -> str:
+    return f"{_LEASES}/{urllib.parse.quote(name, safe='')}.json"
+
+
+def _state_file(number: int) -> str:
+    return f"{_STATES}/{number}.json"
 
 
 class StateFolder:
-    """The folder of one source."""
+    """The accepted states of one source."""
 
-    def __init__(self, source: str, home: Path) -> None:
+    def __init__(self, source: str, files: StateFiles) -> None:
         self._source = source
-        self.home = home
-        self.leases = StateLeases(home / "leases", self.list_numbers)
-        self._copies: dict[str, str] | None = None
+        self.files = files
+        self.leases = StateLeases(files, self.list_numbers)
+        self.rows = open_state_rows(files.place)
 
     def read_followed(self) -> dict[str, list[str]]:
         read = partial(read_typed, dict[str, list[str]])
-        return read_state_file(self.home / "followed.json", "followed", read) or {}
+        return self.files.read_file(_FOLLOWED, "followed", read) or {}
 
     def write_followed(self, tables: Mapping[str, list[str]]) -> None:
-        write_sealed(self.home / "followed.json", "followed", dict(tables))
+        self.files.write_file(_FOLLOWED, "followed", dict(tables))
 
     def list_numbers(self) -> list[int]:
         """The states that are there, in order."""
-        names = (path.stem for path in (self.home / "states").glob("*.json"))
+        names = (name.removesuffix(".json") for name in self.files.list_files(_STATES))
         return sorted(int(name) for name in names if name.isdigit())
 
     def read_state(self, number: int) -> AcceptedState:
         """An accepted state; a GapError if it is not there any more."""
         try:
-            stored = read_state_file(
-                self.home / "states" / f"{number}.json", "state", partial(read_typed, AcceptedState)
-            )
+            read = partial(read_typed, AcceptedState)
+            stored = self.files.read_file(_state_file(number), "state", read)
         except SourceError as error:
             raise self.gap_error(number, f"it was damaged: {error.detail}") from error
         if stored is None:
@@ -220,34 +223,19 @@ class StateFolder:
 
     def write_state(self, state: AcceptedState) -> None:
         """The moment at which a state is accepted."""
-        write_sealed(self.home / "states" / f"{state.number}.json", "state", asdict(state))
+        self.files.write_file(_state_file(state.number), "state", asdict(state))
 
-    def copy_path(self, copy: str) -> Path:
-        return self.home / "copies" / f"{copy}.parquet"
+    def copies_of(self, states: Iterable[AcceptedState]) -> set[str]:
+        """The copies that states refer to."""
+        tables = (table for state in states for table in state.tables.values())
+        return {file.copy for table in tables for file in table.files.values()}
 
     def find_copy(self, content: str) -> str | None:
         """The copy that was made of some content, if there is one."""
-        if self._copies is None:
-            found = sorted((self.home / "copies").glob("*.parquet"))
-            self._copies = {path.stem.partition("-")[0]: path.stem for path in found}
-        copy = self._copies.get(content)
-        return copy if copy is not None and self.copy_path(copy).exists() else None
+        return self.rows.find_copy(content, lambda: self.copies_of(self._all_states()))
 
-    def note_copy(self, content: str, copy: str) -> None:
-        """A copy was made of some content."""
-        if self._copies is not None:
-            self._copies[content] = copy
-
-    def changes_path(self, number: int, table: str) -> Path:
-        """Where the changes of a state are; where they will be, but for their digests, if not."""
-        name = f"{number}-{urllib.parse.quote(table, safe='')}.parquet"
-        path = self.home / "changes" / name
-        return next(_files_named(path), path)
-
-    def set_aside(self, path: Path) -> None:
-        """Let a damaged file count as lost; what no state refers to is removed in time."""
-        with suppress(OSError):
-            os.replace(path, path.with_name(f"{path.name}.damaged"))
+    def _all_states(self) -> list[AcceptedState]:
+        return [self.read_state(number) for number in self.list_numbers()]
 
     def gap_error(self, number: int, detail: str) -> GapError:
         return GapError(
@@ -259,18 +247,15 @@ class StateFolder:
 
     def read_problem(self) -> str | None:
         try:
-            return read_state_file(
-                self.home / "problem.json", "problem", lambda body: str(body["text"])
-            )
+            return self.files.read_file(_PROBLEM, "problem", lambda body: str(body["text"]))
         except SourceError as error:
             return str(error)
 
     def write_problem(self, text: str | None) -> None:
-        path = self.home / "problem.json"
         if text is None:
-            path.unlink(missing_ok=True)
+            self.files.remove_files([_PROBLEM])
         else:
-            write_sealed(path, "problem", {"text": text})
+            self.files.write_file(_PROBLEM, "problem", {"text": text})
 
     def forget_before(self, position: int) -> None:
         """Remove what only states before `position` need; leases keep it."""
@@ -279,62 +264,15 @@ class StateFolder:
         self.remove_unnamed()
 
     def remove_before(self, position: int) -> None:
-        for number in self.list_numbers():
-            if number < position:
-                (self.home / "states" / f"{number}.json").unlink(missing_ok=True)
+        gone = [number for number in self.list_numbers() if number < position]
+        self.files.remove_files(_state_file(number) for number in gone)
 
     def remove_unnamed(self) -> None:
         """Remove what no state refers to: outlived, or left over from a crash."""
-        states = [self.read_state(number) for number in self.list_numbers()]
-        files = [file for s in states for t in s.tables.values() for file in t.files.values()]
-        named = {self.copy_path(file.copy) for file in files}
+        states = self._all_states()
         # The oldest state's own changes lead to it from one that is gone.
-        named |= {self.changes_path(s.number, name) for s in states[1:] for name in s.tables}
-        for folder in (self.home / "copies", self.home / "changes"):
-            for path in folder.glob("*"):
-                if path not in named:
-                    path.unlink(missing_ok=True)
-
-    def measure_bytes(self) -> int:
-        """How much disk the copies and changes take."""
-        found = (path for name in ("copies", "changes") for path in (self.home / name).glob("*"))
-        return sum(path.stat().st_size for path in found)
-
-    @contextmanager
-    def write_parquet(self, path: Path, schema: pa.Schema) -> Iterator[DigestNamedFile]:
-        """Write a Parquet file that gets its name, with digests, when it is whole and on disk."""
-        disk.make_folder(path.parent)
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
-        try:
-            with disk.translate_os_errors("write", path):
-                writer = pq.ParquetWriter(
-                    temporary, schema, compression="zstd", write_page_checksum=True
-                )
-            try:
-                written = DigestNamedFile(writer, path)
-                yield written
-            except BaseException:
-                with suppress(OSError):
-                    writer.close()
-                raise
-            with disk.translate_os_errors("write", path):
-                writer.close()
-                disk.protect_file(temporary)
-                disk.sync_file(temporary)
-                named = path.with_name(digest_name(temporary, path.stem))
-                written.take_name(named)
-                os.replace(temporary, named)
-                disk.sync_folder(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def _files_named(path: Path) -> Iterator[Path]:
-    """The files that have a name, with digests or, if they were written before, without."""
-    if path.parent.is_dir():
-        pattern = re.compile(rf"{re.escape(path.stem)}(-[0-9a-f]{{36}})?\.parquet")
-        found = (each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
-        yield from sorted(found)
+        changes = [(state.number, name) for state in states[1:] for name in state.tables]
+        self.rows.remove_others(self.copies_of(states), changes)
 
 
 def type_words_of(columns: TableColumns) -> dict[str, str]:

@@ -26,7 +26,6 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import ConversionError
@@ -49,6 +48,7 @@ from viewkeeper.sources.files.parquet import (
     ParquetInput,
     columns_of_parquet,
     count_rows,
+    open_parquet,
     read_rows,
     read_stored_schema,
 )
@@ -63,6 +63,7 @@ from viewkeeper.sources.files.table_files import (
 )
 from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.tables.column_type import TableColumns, can_keep_values, shorten_value
+from viewkeeper.storage.stored_files import file_size
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Field
 
@@ -122,7 +123,7 @@ class Acceptor:
                 known, shapes[file] = self._copy_file(name, file, stamp)
             else:
                 shapes[file] = columns_of_parquet(
-                    read_stored_schema(self.kept.copy_path(known.copy))
+                    read_stored_schema(self.kept.rows.copy_path(known.copy))
                 )
             files[file] = known
         columns = self._columns_of_files(name, shapes, old)
@@ -173,29 +174,27 @@ class Acceptor:
             copy = self.kept.find_copy(content)
             if copy is None:
                 schema = pa.schema(list(columns.types_by_name().items()))
-                with self.kept.write_parquet(self.kept.copy_path(content), schema) as written:
+                with self.kept.rows.write_copy(content, schema) as written:
                     for batch in parser.read_batches(path, name, columns):
                         written.write(batch)
                     if stamp_of(path) != stamp:
                         raise UnsettledError(table)
-                copy = written.path.stem
-                self.kept.note_copy(content, copy)
+                copy = self.kept.rows.take_copy(content, written.path)
         except FileNotFoundError:
             raise UnsettledError(table) from None
-        return KeptFile(stamp, copy, count_rows(self.kept.copy_path(copy))), columns
+        return KeptFile(stamp, copy, count_rows(self.kept.rows.copy_path(copy))), columns
 
     def _write_difference(
         self, number: int, name: str, table: KeptTable, old: KeptTable | None
     ) -> int:
         """Write the changes against the state before; how many there are."""
         columns = _continued_columns(table, old)
-        path = self.kept.changes_path(number, name)
         if old is None:
             self._check_whole(name, table)
             return 0
         came, went = _changed_copies(table, old)
         schema, changes = pa.schema([*columns.items(), (COUNT, pa.int64())]), 0
-        with self.kept.write_parquet(path, schema) as written:
+        with self.kept.rows.write_changes(number, name, schema) as written:
             for batch in self._signed_rows(name, came, went, columns, old):
                 piece = repeat_by_count(pa.Table.from_batches([batch]).select(schema.names))
                 written.write(piece)
@@ -207,8 +206,7 @@ class Acceptor:
             self._check_whole(name, table)
         elif table.key:
             batches = (
-                b.select(names)
-                for b in pq.ParquetFile(str(written.path)).iter_batches(columns=names)
+                b.select(names) for b in open_parquet(written.path).iter_batches(columns=names)
             )
             self._check_key(name, batches, old.files.values(), table)
         return changes
@@ -229,14 +227,17 @@ class Acceptor:
         old: KeptTable,
     ) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([*columns.items(), (COUNT, pa.int64())])
-        paths = [[str(self.kept.copy_path(copy)) for copy in side] for side in (came, went)]
-        size = sum(Path(path).stat().st_size for side in paths for path in side)
+        paths = [[self.kept.rows.copy_path(copy) for copy in side] for side in (came, went)]
+        # Spark reads files by itself, which it may not be able to in object storage.
+        are_local = all(isinstance(path, Path) for side in paths for path in side)
+        size = sum(file_size(path) for side in paths for path in side) if are_local else 0
         # Spark does not tell names apart that differ in case only.
         plain = len({name.lower() for name in columns}) == len(columns)
         # Nor does it read a column in a wider type than a file has it.
         plain = plain and columns.items() <= old.kept_columns().types_by_name().items()
         if self.differ is not None and plain and size > self.differ_bytes:
-            yield from self.differ(paths[0], paths[1], pa.schema(list(columns.items())))
+            before, after = ([str(path) for path in side] for side in paths)
+            yield from self.differ(before, after, pa.schema(list(columns.items())))
             return
         both = chain(
             add_count(self._read_copies(name, went, columns), -1),
@@ -246,7 +247,7 @@ class Acceptor:
             yield from table.to_batches()
 
     def _sum_rows(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-        scratch = self.kept.home / "scratch"
+        scratch = self.kept.files.local / "scratch"
         try:
             yield from sum_signed_rows(batches, schema, scratch, self.memory_bytes)
         finally:
@@ -260,7 +261,7 @@ class Acceptor:
         keys: Keys | None = None,
     ) -> Iterator[pa.RecordBatch]:
         for copy in copies:
-            file = ParquetInput(self.kept.copy_path(copy), copy)
+            file = ParquetInput(self.kept.rows.copy_path(copy), copy)
             yield from read_rows(self.settings.source, name, file, columns, keys)
 
     def _check_key(

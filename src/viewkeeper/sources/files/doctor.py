@@ -99,5 +99,5 @@ def _check_state(kept: StateFolder) -> Iterator[Finding]:
 
 
 def _measure_disk(kept: StateFolder) -> Finding:
-    text = f"the kept copies take {kept.measure_bytes() / (1 << 20):.1f} MB"
+    text = f"the kept copies take {kept.rows.measure_bytes() / (1 << 20):.1f} MB"
     return Finding("disk", "good", text)

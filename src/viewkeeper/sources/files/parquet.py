@@ -49,6 +49,8 @@ from viewkeeper.sources.tables.column_type import (
 )
 from viewkeeper.sources.tables.shape import change_columns_of
 from viewkeeper.storage.named_digest import has_own_footer
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.updates.answer_pages import Paging, gather_pages
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup
@@ -184,7 +186,7 @@ _FORMAT: Any = pyarrow.dataset.ParquetFileFormat()
 class ParquetInput:
     """A Parquet file, what to call it, and the columns that have one value in all of it."""
 
-    path: Path
+    path: StoragePath
     name: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
@@ -232,9 +234,9 @@ def keys_of(lookup: Lookup) -> Keys | None:
     return Keys(found)
 
 
-def read_stored_schema(path: Path) -> pa.Schema:
+def read_stored_schema(path: StoragePath) -> pa.Schema:
     """The schema that a Parquet file has, as we read it."""
-    with _translate_errors(ParquetInput(path, path.name)), _open_parquet(path) as parquet:
+    with _translate_errors(ParquetInput(path, path.name)), open_parquet(path) as parquet:
         schema: pa.Schema = parquet.schema_arrow
         return schema
 
@@ -267,7 +269,7 @@ def _read_pieces(
     keys: Keys | None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows as they are stored, as far as the keys allow."""
-    with _translate_errors(file), _open_parquet(file.path) as parquet:
+    with _translate_errors(file), open_parquet(file.path) as parquet:
         stored = parquet.schema_arrow
         found = _comparable_keys(keys, file, stored) if keys else {}
         if found is None:
@@ -297,13 +299,13 @@ def _check_type(
         )
 
 
-def count_rows(path: Path) -> int:
+def count_rows(path: StoragePath) -> int:
     """The number of rows of a file, from its footer."""
-    with _translate_errors(ParquetInput(path, path.name)), _open_parquet(path) as parquet:
+    with _translate_errors(ParquetInput(path, path.name)), open_parquet(path) as parquet:
         return max(int(parquet.metadata.num_rows), 0)
 
 
-def _open_parquet(path: Path) -> Any:
+def open_parquet(path: StoragePath) -> Any:
     """A file to be read piece by piece: a scanner of Arrow's would read ahead without a limit.
 
     Spark writes timestamps of 12 bytes unless it is told not to; as nanoseconds, what Arrow makes
@@ -313,7 +315,10 @@ def _open_parquet(path: Path) -> Any:
     if not has_own_footer(path):
         raise ValueError("its footer is not the one that was written")
     return pq.ParquetFile(
-        path, coerce_int96_timestamp_unit="us", pre_buffer=False, page_checksum_verification=True
+        path if isinstance(path, Path) else storage_of(path).parquet_source(path),
+        coerce_int96_timestamp_unit="us",
+        pre_buffer=False,
+        page_checksum_verification=True,
     )
 
 
@@ -369,9 +374,12 @@ def _filter_rows(batch: Any, allowed: Mapping[str, Any]) -> Any:
     return batch
 
 
-def _row_groups(path: Path, allowed: Mapping[str, Any]) -> list[int]:
+def _row_groups(path: StoragePath, allowed: Mapping[str, Any]) -> list[int]:
     """The row groups whose statistics do not rule these values out."""
-    fragment = _FORMAT.make_fragment(str(path), filesystem=LocalFileSystem())
+    if isinstance(path, Path):
+        fragment = _FORMAT.make_fragment(str(path), filesystem=LocalFileSystem())
+    else:
+        fragment = _FORMAT.make_fragment(storage_of(path).parquet_source(path))
     conditions = [_is_among(name, values) for name, values in allowed.items()]
     narrowed = fragment.subset(functools.reduce(operator.and_, conditions))
     return [group.id for group in narrowed.row_groups]

@@ -33,8 +33,10 @@ import pyarrow as pa
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.exact_cast import decimals_of
 from viewkeeper.errors import ProjectError, SchemaError, suggest_nearest
+from viewkeeper.sources.bucket_state import open_state_files
 from viewkeeper.sources.files.parquet import cast_exactly
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.tables.column_type import DIGITS_MAX, MisfitError, convert_or_blame
 
 _WORDS: dict[str, pa.DataType] = {
@@ -185,7 +187,7 @@ class FolderSettings:
 
     source: str
     folder: Path
-    home: Path
+    files: StateFiles
     format: str
     settle_seconds: float
     tables: Mapping[str, TableSettings]
@@ -211,7 +213,7 @@ def read_folder_settings(settings: SourceSettings) -> FolderSettings:
     return FolderSettings(
         settings.name,
         settings.read_path(),
-        Path(settings.home),
+        open_state_files(settings),
         settings.read_text("format"),
         settings.read_number("settle_seconds", SETTLE_SECONDS),
         tables,

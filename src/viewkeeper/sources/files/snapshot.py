@@ -2,7 +2,7 @@
 
 Every accepted state that somebody may still ask about is kept, so a snapshot asked about position
 `after` reads state `after`: its cut is that position, its tail is empty. It needs nothing but the
-source's folder inside the warehouse.
+source's place in the warehouse.
 
 A table is told by its name, from the state that first had it until one in which its files are gone.
 A column is told by its name too, as long as its type keeps its values: the header of a file says no
@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -32,6 +31,7 @@ from viewkeeper.sources.files.parquet import (
     read_rows,
 )
 from viewkeeper.sources.handles import Book, HandleTarget
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.tables.shape import (
     REFUSED_TYPE,
     ShapeColumn,
@@ -120,9 +120,9 @@ def resolve_state_columns(
 class FilesSnapshot:
     """Reads the states that are kept; used by one task."""
 
-    def __init__(self, source: str, home: str, book: Book) -> None:
+    def __init__(self, source: str, files: StateFiles, book: Book) -> None:
         self._source = source
-        self._kept = StateFolder(source, Path(home))
+        self._kept = StateFolder(source, files)
         self._book = book
 
     def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
@@ -167,7 +167,7 @@ class FilesSnapshot:
 
     def _copies_of(self, table: KeptTable) -> Iterator[ParquetInput]:
         for name, file in table.files.items():
-            yield ParquetInput(self._kept.copy_path(file.copy), name)
+            yield ParquetInput(self._kept.rows.copy_path(file.copy), name)
 
     def close(self) -> None:
         """Nothing is held open between answers."""
@@ -185,6 +185,6 @@ def translate_kept_errors(source: str, kept: StateFolder, number: int) -> Iterat
         raise kept.gap_error(number, f"a kept file was removed: {error}") from error
     except UnreadableFileError as error:
         if error.is_damaged:
-            kept.set_aside(error.path)
+            kept.rows.set_aside(error.path)
             raise kept.gap_error(number, f"a kept file was damaged: {error}") from error
         raise SourceAwayError(source, "a kept file cannot be read", detail=str(error)) from error

@@ -1,7 +1,7 @@
 """A folder of CSV, JSON or Parquet files as a source: no log, so states are compared.
 
 A table is a folder of files, or one file. A state is accepted when the files have come to rest
-(`table_files`); then what is new of them is copied, typed, into the source's folder inside the
+(`table_files`); then what is new of them is copied, typed, into the source's place in the
 warehouse, and compared with the copies of the state before (`acceptor`). The signed difference
 is the transaction; the number of the state is the position. Questions are answered from the copies
 (`snapshot`), so it does not matter to them what the files look like meanwhile.
@@ -16,7 +16,6 @@ became of the tables and columns (`snapshot`).
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,6 +62,7 @@ from viewkeeper.updates.source_protocol import (
     TableBatches,
     TableDescription,
     Tables,
+    TableSize,
 )
 from viewkeeper.view.definition import Field
 
@@ -78,8 +78,8 @@ class FilesSource:
         """`differ` takes large differences, on Spark."""
         self.name = settings.source
         self._settings = settings
-        self._kept = StateFolder(self.name, settings.home)
-        self._names = SourceHandles(settings.home)
+        self._kept = StateFolder(self.name, settings.files)
+        self._names = SourceHandles(settings.files)
         self._lock = threading.RLock()
         self.states = StateSequence(settings, self._kept, differ)
 
@@ -107,6 +107,11 @@ class FilesSource:
                 names = current_columns_of(named, shape_of_table(name, table))
             key = self._settings.settings_of(name).key
             return describe_file_table(CurrentNames(name, names), columns, key)
+
+    def estimate_size(self, table: str) -> TableSize:
+        """The bytes of its files; how many rows they have is known when they are read."""
+        files = list_table(self._settings, self._table_name_of(table)).files
+        return TableSize(None, sum(stamp.size for stamp in files.values()))
 
     def _table_name_of(self, handle: str) -> str:
         return table_name_of(handle, self._names.target_of(handle))
@@ -276,7 +281,7 @@ class FilesSource:
     def _read_changes_of(
         self, number: int, name: str, types: Mapping[str, pa.DataType]
     ) -> Iterator[pa.RecordBatch]:
-        file = ParquetInput(self._kept.changes_path(number, name), f"changes of {number}")
+        file = ParquetInput(self._kept.rows.changes_path(number, name), f"changes of {number}")
         with translate_kept_errors(self.name, self._kept, number):
             for batch in read_rows(self.name, name, file, {**types, COUNT: pa.int64()}):
                 position = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
@@ -286,8 +291,7 @@ class FilesSource:
     @contextmanager
     def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
         """Every snapshot reads the kept state `after`."""
-        home = str(self._kept.home.absolute())
-        yield partial(FilesSnapshot, self.name, home, self._names.copy_book())
+        yield partial(FilesSnapshot, self.name, self._kept.files, self._names.copy_book())
 
     def acknowledge_position(self, position: int) -> None:
         """Remove the states before a position, and the copies and changes that only they need."""
@@ -316,7 +320,7 @@ class FilesSource:
         with self._lock:
             followed = bool(self._kept.list_numbers())
             self._names.forget_all()
-            shutil.rmtree(self._kept.home, ignore_errors=True)
+            self._kept.files.forget_all()
             self.close()
             return DetachResult(followed, capture_dropped=followed)
 

@@ -59,7 +59,7 @@ class StateSequence:
             newest = self.kept.read_newest()
             for table in newest.tables.values() if newest else ():
                 for file in table.files.values():
-                    if newest and not self.kept.copy_path(file.copy).exists():
+                    if newest and not self.kept.rows.has_copy(file.copy):
                         raise self.kept.gap_error(newest.number, "a kept copy was removed")
             self._newest = newest
         return self._newest

@@ -11,13 +11,15 @@ position is watched: the first event of the next file says how long ago it was c
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pymysql
 
-from viewkeeper.errors import SourceError, reload_hint
+from viewkeeper.errors import GapError, SourceError, reload_hint
 from viewkeeper.sources.mariadb.binlog.log import (
     BinlogReader,
     make_server_id,
@@ -26,7 +28,7 @@ from viewkeeper.sources.mariadb.binlog.log import (
 )
 from viewkeeper.sources.mariadb.follow import find_shortcomings, find_unlogged, read_variables
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, offset_of, position_of
-from viewkeeper.sources.mariadb.schema import MariadbTable, read_table
+from viewkeeper.sources.mariadb.schema import MariadbTable, read_table_of_handle
 from viewkeeper.sources.mariadb.server_connection import (
     Connection,
     MariadbServer,
@@ -35,8 +37,14 @@ from viewkeeper.sources.mariadb.server_connection import (
 )
 from viewkeeper.sources.mariadb.state import MariadbState, check_history
 from viewkeeper.sources.stream.spool import Spool
-from viewkeeper.sources.tables.column_type import ColumnRefusal
-from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.updates.source_protocol import (
+    ChangesBehind,
+    Finding,
+    Health,
+    RetainedLog,
+    finding_of_error,
+)
 
 _SHORT_SECONDS = 86_400
 _CLOCK_SECONDS = 2.0
@@ -54,12 +62,12 @@ class MariadbDoctor:
         try:
             connection = self._server.open_connection()
         except SourceError as error:
-            return [Finding("reachable", "bad", _error_text(error), error.hint)]
+            return [finding_of_error("reachable", error)]
         try:
             with self._server.translate_errors():
                 return list(self._check_all(connection, tables))
         except SourceError as error:
-            return [Finding("reachable", "bad", _error_text(error), error.hint)]
+            return [finding_of_error("reachable", error)]
         finally:
             connection.close()
 
@@ -74,12 +82,14 @@ class MariadbDoctor:
                 yield Finding(name, "good", f"{name} is {known[name]}")
             else:
                 yield Finding(name, "bad", *wrong)
-        yield from self._check_rights(connection, known)
+        rights = [*self._check_rights(connection)] if known["log_bin"] == "ON" else []
+        yield from rights
+        can_see = bool(rights) and all(right.state == "good" for right in rights)
         for name, columns in tables.items():
-            yield from self._check_table(connection, name, columns)
+            yield from self._check_table(connection, name, columns, can_see)
         yield from self._check_retention(known)
         yield self._check_durability(known)
-        if self._state is not None and known["log_bin"] == "ON":
+        if self._state is not None and can_see:
             yield self._check_position(connection, self._state)
         yield self._check_clock(connection)
 
@@ -99,72 +109,83 @@ class MariadbDoctor:
             return Finding("encryption", "warning", text, mend)
         return Finding("encryption", "good", says)
 
-    def _check_rights(self, connection: Connection, known: Mapping[str, str]) -> Iterator[Finding]:
-        user = _quote_account(fetch_texts(connection, "SELECT CURRENT_USER()")[0][0])
-        if known["log_bin"] != "ON":
-            return
-        grant = f"GRANT BINLOG MONITOR ON *.* TO {user}"
+    def _check_rights(self, connection: Connection) -> Iterator[Finding]:
+        """The right to see the binlog and the right to read it: neither hides the other."""
+        user, newest = self._account(connection), 1
         try:
             files = read_log_files(connection)
         except pymysql.Error as error:
-            yield Finding("right to see the binlog", "bad", str(error.args[-1]), grant)
-            return
-        yield Finding("right to see the binlog", "good", f"{len(files)} files")
+            mend = f"GRANT BINLOG MONITOR ON *.* TO {user};"
+            yield Finding("right to see the binlog", "bad", str(error.args[-1]), mend)
+        else:
+            newest = max(files)
+            yield Finding("right to see the binlog", "good", f"{len(files)} files")
+        start = position_of(newest, FIRST_OFFSET)
         try:
-            start = position_of(max(files), FIRST_OFFSET)
             log = BinlogReader(self._server, make_server_id(self._reader), start, blocking=False)
             next(log.read_events(), None)
             log.close()
+        except GapError:
+            # Who may not read it is not told either what is not there.
+            yield Finding("right to read the binlog", "good", "it can be read")
         except SourceError as error:
-            mend = f"GRANT REPLICATION SLAVE ON *.* TO {user}"
-            yield Finding("right to read the binlog", "bad", _error_text(error), mend)
+            found = finding_of_error("right to read the binlog", error)
+            yield replace(found, mend=f"GRANT REPLICATION SLAVE ON *.* TO {user};")
         else:
             yield Finding("right to read the binlog", "good", "it can be read")
 
     def _check_table(
-        self, connection: Connection, name: str, columns: Sequence[str]
+        self, connection: Connection, name: str, columns: Sequence[str], can_see: bool
     ) -> Iterator[Finding]:
-        check = f"table {name}"
+        check = f"table {name_of_handle(name)}"
+        own = self._server.parse_address().database
         try:
-            database = self._server.parse_address().database
-            table = read_table(connection, self._server.source, database, name)
+            table = read_table_of_handle(connection, self._server.source, own, name)
         except SourceError as error:
-            yield Finding(check, "bad", _error_text(error), self._grant_select(connection, name))
+            database = name.rpartition(".")[0] or own
+            text = f"{finding_of_error(check, error).text}, or the user may not see it"
+            mend = self._grant_select(connection, database)
+            yield Finding(check, "bad", text, f"{mend}\n-- or mend its name; {error.hint}")
             return
-        refusal = table.refusal_error()
-        if refusal is not None:
-            yield Finding(check, "bad", _error_text(refusal), refusal.hint)
-        elif find_unlogged(connection, [table.database]):
-            mend = "remove binlog_do_db and binlog_ignore_db from the server's configuration"
-            yield Finding(check, "bad", "changes of its database are not logged", mend)
-        else:
-            yield self._check_columns(connection, check, table, columns)
+        wrong = [*self._find_obstacles(connection, check, table, columns, can_see)]
+        yield from wrong
+        if not wrong:
+            yield Finding(check, "good", f"InnoDB, {len(columns)} columns in use")
 
-    def _check_columns(
-        self, connection: Connection, check: str, table: MariadbTable, columns: Sequence[str]
-    ) -> Finding:
-        try:
-            kinds = [table.find_column(name) for name in columns]
-        except SourceError as error:
-            return Finding(check, "bad", _error_text(error), error.hint)
-        for column in kinds:
-            if isinstance(column.kind, ColumnRefusal):
-                text = f'column "{column.name}": {column.kind.reason}'
-                return Finding(check, "bad", text, column.kind.hint)
+    def _find_obstacles(
+        self,
+        connection: Connection,
+        check: str,
+        table: MariadbTable,
+        columns: Sequence[str],
+        can_see: bool,
+    ) -> Iterator[Finding]:
+        """Everything that is wrong with a table that can be seen."""
         try:
             fetch_texts(connection, f"SELECT 1 FROM {table.quoted_name} LIMIT 0")
         except pymysql.Error as error:
-            mend = self._grant_select(connection, table.full_name)
-            return Finding(check, "bad", str(error.args[-1]), mend)
-        return Finding(check, "good", f"InnoDB, {len(columns)} columns in use")
+            mend = self._grant_select(connection, table.database)
+            yield Finding(check, "bad", str(error.args[-1]), mend)
+        refusal = table.refusal_error()
+        if refusal is not None:
+            yield finding_of_error(check, refusal)
+            return
+        if can_see and find_unlogged(connection, [table.database]):
+            mend = "-- remove binlog_do_db and binlog_ignore_db from the server's configuration"
+            yield Finding(check, "bad", "changes of its database are not logged", mend)
+        for name in columns:
+            try:
+                table.require_kept_column(name)
+            except SourceError as error:
+                yield finding_of_error(check, error)
 
-    def _grant_select(self, connection: Connection, name: str) -> str:
-        user = _quote_account(fetch_texts(connection, "SELECT CURRENT_USER()")[0][0])
-        database, _, table = name.rpartition(".")
-        place = (
-            f"{quote_name(database or self._server.parse_address().database)}.{quote_name(table)}"
-        )
-        return f"GRANT SELECT ON {place} TO {user}"
+    def _account(self, connection: Connection) -> str:
+        return _quote_account(fetch_texts(connection, "SELECT CURRENT_USER()")[0][0])
+
+    def _grant_select(self, connection: Connection, database: str) -> str:
+        """Of the whole database: the grant of one table does not follow it when it is renamed."""
+        place = quote_name(re.sub(r"([_%])", r"\\\1", database))
+        return f"GRANT SELECT ON {place}.* TO {self._account(connection)};"
 
     def _check_retention(self, known: Mapping[str, str]) -> Iterator[Finding]:
         days = float(known.get("expire_logs_days") or 0)
@@ -174,7 +195,7 @@ class MariadbDoctor:
                 "retention",
                 "warning",
                 f"the binlog is kept for {kept:g} seconds; who is away longer must load anew",
-                "SET GLOBAL binlog_expire_logs_seconds = 604800",
+                "SET GLOBAL binlog_expire_logs_seconds = 604800;",
             )
         else:
             text = f"for {kept / 86_400:g} days" if kept else "until somebody removes it"
@@ -188,14 +209,14 @@ class MariadbDoctor:
             "warning",
             f"sync_binlog is {known.get('sync_binlog')}: a power cut may take from the log what "
             "was read of it, and views must be loaded anew then",
-            "SET GLOBAL sync_binlog = 1",
+            "SET GLOBAL sync_binlog = 1;",
         )
 
     def _check_position(self, connection: Connection, state: MariadbState) -> Finding:
         try:
             check_history(connection, self._server, make_server_id(self._reader), state)
         except SourceError as error:
-            return Finding("position", "bad", _error_text(error), error.hint)
+            return finding_of_error("position", error)
         behind = count_retained_bytes(read_log_files(connection), state.position)
         text = f"GTID position {state.gtid or 'none'}, {behind} bytes of binlog behind it"
         return Finding("position", "good", text)
@@ -208,12 +229,6 @@ class MariadbDoctor:
         if abs(theirs - ours) < _CLOCK_SECONDS:
             return Finding("clock", "good", text)
         return Finding("clock", "warning", text, "synchronise both machines with NTP")
-
-
-def _error_text(error: SourceError) -> str:
-    """An error in one line, without the name of the source that doctor prints anyway."""
-    text = error.message.removeprefix(f'source "{error.source}": ')
-    return f"{text} ({error.detail})" if error.detail else text
 
 
 def _quote_account(user: str) -> str:

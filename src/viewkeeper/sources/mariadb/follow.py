@@ -43,10 +43,13 @@ from viewkeeper.updates.source_protocol import Tables
 
 _OLDEST = (10, 5)
 _SETTINGS = {
-    "log_bin": ("ON", "start the server with log_bin=binlog and server_id=1 in its configuration"),
-    "binlog_format": ("ROW", "SET GLOBAL binlog_format = ROW"),
-    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL"),
-    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL"),
+    "log_bin": (
+        "ON",
+        "-- start the server with log_bin=binlog and server_id=1 in its configuration",
+    ),
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = ROW;"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL;"),
+    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL;"),
 }
 
 
@@ -109,8 +112,8 @@ def require_followable(connection: Connection, source: str) -> None:
             source,
             "its server cannot be followed as it is set up",
             detail="; ".join(text for text, _ in wrong),
-            hint="; ".join(mend for _, mend in wrong)
-            + "; write it into the server's configuration too, and end the sessions that are "
+            hint=" ".join(mend for _, mend in wrong)
+            + " -- write it into the server's configuration too, and end the sessions that are "
             "older than that",
         )
 

@@ -57,10 +57,21 @@ def file_name_of(base: str, number: int) -> str:
     return f"{base}.{number:06d}"
 
 
+def spell_place(position: int) -> str:
+    """A position as `status` and errors write it: the number of its file, and the offset.
+
+    The name before the number is the server's, and is not known everywhere.
+
+    >>> spell_place(position_of(17, 328))
+    '000017:328'
+    """
+    return f"{file_of(position):06d}:{offset_of(position)}"
+
+
 def spell_position(base: str, position: int) -> str:
-    """A position as people know it.
+    """A position as the server's own tools write it.
 
     >>> spell_position("binlog", position_of(17, 328))
     'binlog.000017:328'
     """
-    return f"{file_name_of(base, file_of(position))}:{offset_of(position)}"
+    return f"{base}.{spell_place(position)}"

@@ -46,6 +46,7 @@ import pymysql.converters
 from pymysql.constants import CR
 
 from viewkeeper.errors import (
+    DOCTOR_HINT,
     GapError,
     ProjectError,
     SchemaError,
@@ -462,14 +463,14 @@ _MEANINGS = (
     _Meaning(
         frozenset({1045, 1698}),
         SourceAwayError,
-        "the server refuses the user or the password of the url",
-        "check both; the environment variable that the url names may have another value here",
+        "wrong password, or no such user",
+        "check both in the url; the environment variable that it names may have another value here",
     ),
     _Meaning(
         frozenset({1044, 1142, 1143, 1227, 1370}),
         SchemaError,
         "the user of the url has no right to do this",
-        "viewkeeper doctor prints the GRANT statements that are missing",
+        DOCTOR_HINT,
     ),
     _Meaning(frozenset({1049}), SchemaError, "there is no such database", "check the url"),
     _Meaning(

@@ -3,7 +3,7 @@
 Positions are places in the binlog (`position`), which is read as a replica reads it
 (`binlog`) into a spool. A snapshot says by itself at which place of the binlog it was taken
 (`answers.snapshot`), so a cut is one number and exact. Types are in `types`; what the server must
-be like is in `requirements`, what we remember of it in `state`.
+be like is in `follow`, what we remember of it in `state`.
 
 Tables and columns have identities of our own, which the DDL in the binlog carries along
 (`logged_shapes`, `binlog.shape_tracker`); a handle means them by these (`bound_handles`).
@@ -14,10 +14,11 @@ database. Any number of readers may read its binlog side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
+from viewkeeper.errors import SourceError
+from viewkeeper.sources.bucket_state import open_state_files
 from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener, make_opener
 from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture, TableDescriber
 from viewkeeper.sources.mariadb.binlog.log import read_newest_position
@@ -38,6 +39,7 @@ from viewkeeper.updates.source_protocol import (
     TableBatches,
     TableDescription,
     Tables,
+    TableSize,
 )
 
 
@@ -52,7 +54,7 @@ class MariadbSource:
         self.name = settings.name
         self.reader = reader
         self._session = MariadbSession(MariadbServer(settings))
-        self._capture = BinlogCapture(self._session, reader, Path(settings.home))
+        self._capture = BinlogCapture(self._session, reader, open_state_files(settings))
         self._changes = SpooledChanges(self._capture)
         self._describer = TableDescriber(self._capture)
 
@@ -65,11 +67,17 @@ class MariadbSource:
     def describe_table(self, handle: str) -> TableDescription:
         return self._describer.describe_table(handle)
 
+    def estimate_size(self, table: str) -> TableSize:
+        return self._describer.estimate_size(table)
+
     def follow_tables(self, tables: Tables) -> int:
         return TableFollower(self._capture).follow_tables(tables)
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         return self._changes.look_for_transactions(after)
+
+    def has_news(self) -> bool | None:
+        return self._changes.has_news()
 
     def has_passed(self, position: int) -> bool:
         return self._changes.has_passed(position)
@@ -117,8 +125,21 @@ class MariadbSource:
             return health_of(capture.server, connection, self.reader, capture.read_state(), known)
 
     def diagnose_source(self, tables: Tables) -> list[Finding]:
-        state = self._capture.read_state()
-        return MariadbDoctor(self._session.server, self.reader, state).collect_findings(tables)
+        doctor = MariadbDoctor(self._session.server, self.reader, self._capture.read_state())
+        return doctor.collect_findings(self._name_tables(tables))
+
+    def _name_tables(self, tables: Tables) -> Tables:
+        """The tables and columns as they are called now, as far as that can be seen."""
+        found: dict[str, Sequence[str]] = {}
+        for handle, columns in tables.items():
+            found[handle] = columns
+            if self._capture.handles.target_of(handle) is not None:
+                with suppress(SourceError):
+                    # What cannot be seen is a finding under the name that it had.
+                    names = self.describe_table(handle).names
+                    del found[handle]
+                    found[names.table] = [names.columns.get(name, name) for name in columns]
+        return found
 
     def detach_source(self, force: bool = False) -> DetachResult:
         """Forget the source; nothing of ours is in the database."""

@@ -1,15 +1,14 @@
 """What a project remembers of a MariaDB source: the tables it follows, and up to where it has read.
 
 Nothing of ours is in the database: any reader may read the binlog, and the server keeps it for as
-long as it is configured to. So the acknowledged position lives in a file of the warehouse, with the
-GTID position that the server gave for it. A server that gives another one later is not the same any
-more: its binlog was reset, or its data were restored.
+long as it is configured to. So the acknowledged position is among what the source remembers, with
+the GTID position that the server gave for it. A server that gives another one later is not the same
+any more: its binlog was reset, or its data were restored.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.mariadb.binlog.event_frames import EventMark
@@ -29,8 +28,7 @@ from viewkeeper.sources.mariadb.position import (
     spell_position,
 )
 from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServer, fetch_texts
-from viewkeeper.sources.state_files import read_state_file
-from viewkeeper.storage.sealed_json import write_sealed
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.storage.typed_json import read_typed
 
 _FILE = "state.json"
@@ -48,26 +46,20 @@ class MariadbState:
     mark: EventMark | None = None
 
 
-def read_state(home: Path) -> MariadbState | None:
+def read_state(files: StateFiles) -> MariadbState | None:
     """What was written last; None if nothing is followed."""
     readers = {LoggedShapes: shapes_from_json}
-    return read_state_file(
-        home / _FILE, "state", lambda stored: read_typed(MariadbState, stored, readers)
-    )
+    return files.read_file(_FILE, "state", lambda stored: read_typed(MariadbState, stored, readers))
 
 
-def write_state(home: Path, state: MariadbState) -> None:
+def write_state(files: StateFiles, state: MariadbState) -> None:
     body = {**asdict(state), "shapes": shapes_to_json(state.shapes)}
-    write_sealed(home / _FILE, "state", body)
+    files.write_file(_FILE, "state", body)
 
 
-def remove_state(home: Path) -> bool:
+def remove_state(files: StateFiles) -> bool:
     """Forget everything; whether there was something."""
-    try:
-        (home / _FILE).unlink()
-    except FileNotFoundError:
-        return False
-    return True
+    return files.remove_files([_FILE])
 
 
 def read_gtid_at(connection: Connection, position: int) -> str:

@@ -36,6 +36,7 @@ Family = Literal[
     "date",
     "datetime",
     "timestamp",
+    "time",
     "year",
     "enum",
     "set",
@@ -118,6 +119,8 @@ _BY_NAME: Mapping[str, MariadbKind] = {
     "date": MariadbKind("date", pa.date32()),
     "datetime": MariadbKind("datetime", _TIMESTAMP),
     "timestamp": MariadbKind("timestamp", pa.timestamp("us", "UTC")),
+    # It goes beyond a day and below zero, which no type of Spark does.
+    "time": MariadbKind("time", pa.string()),
     "year": MariadbKind("year", pa.int64()),
     "uuid": MariadbKind("uuid", pa.string()),
     "inet4": MariadbKind("inet4", pa.string()),
@@ -182,11 +185,6 @@ def _refuse_decorated(declared: str) -> ColumnRefusal:
 
 
 def _refuse_unknown(declared: str) -> ColumnRefusal:
-    if declared.startswith("time"):
-        return ColumnRefusal(
-            "TIME goes beyond a day and below zero, which no type of Spark does",
-            "keep the duration as a number of seconds or microseconds",
-        )
     return ColumnRefusal(
         f"there is no type of Spark for {declared}",
         "add a column that has the value as a number, text or bytes",

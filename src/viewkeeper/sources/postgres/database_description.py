@@ -8,7 +8,6 @@ describe tables alike, except that generated columns are not in the change strea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 from viewkeeper.errors import SchemaError
@@ -23,9 +22,15 @@ from viewkeeper.sources.postgres.schema import (
     table_with_oid,
 )
 from viewkeeper.sources.postgres.types import PgConnection, read_row
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.updates.source_protocol import CurrentNames, TableDescription, Tables
+from viewkeeper.updates.source_protocol import (
+    CurrentNames,
+    TableDescription,
+    Tables,
+    TableSize,
+)
 from viewkeeper.view.definition import Field
 
 FollowableTables: TypeAlias = Mapping[str, tuple[PostgresTable, Mapping[str, int]]]
@@ -34,21 +39,27 @@ _GENERATED = (
     "generated columns are not in PostgreSQL's change stream; use the columns that it is computed"
     " from, or `capture: triggers`"
 )
+_SIZE = """SELECT bool_and(reltuples >= 0), sum(reltuples)::bigint, sum(pg_relation_size(oid))
+FROM pg_class WHERE relkind = 'r' AND
+(oid = %s OR oid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass)))"""
 
 
 class PostgresDescriber:
     """Describes the tables of one source; it also keeps the handles that stand for them."""
 
-    def __init__(self, connections: PostgresConnections, home: Path, is_streamed: bool) -> None:
+    def __init__(
+        self, connections: PostgresConnections, files: StateFiles, is_streamed: bool
+    ) -> None:
         self.source = connections.server.source
         self.connections = connections
-        self.home = home
-        self.handles = SourceHandles(home)
+        self.files = files
+        self.handles = SourceHandles(files)
         self._is_streamed = is_streamed
 
     def reload_handles(self) -> None:
         """Read the handles again: another process may have followed tables since."""
-        self.handles = SourceHandles(self.home)
+        self.files.reload_files()
+        self.handles.reload_handles()
 
     def handle_of(self, name: str) -> str:
         """The handle of the table that is called `name` now."""
@@ -78,6 +89,14 @@ class PostgresDescriber:
             ),
             frozenset(kept),
         )
+
+    def estimate_size(self, table: str) -> TableSize:
+        """By the statistics of the planner, partitions included; rows are not known before the
+        first ANALYZE."""
+        with self.connections.use_control() as control:
+            oid = read_table(control, self.source, table).oid
+            known, rows, size = read_row(control, _SIZE, (oid, oid))
+        return TableSize(int(rows) if known else None, int(size))
 
     def _names_of(self, control: PgConnection, handle: str, table: PostgresTable) -> CurrentNames:
         """What a table is called now, and the columns of its handle."""
@@ -159,6 +178,18 @@ class PostgresDescriber:
         for handle, (table, numbers) in tables.items():
             texts = {name: str(number) for name, number in numbers.items()}
             self.handles.add_target(handle, str(table.oid), texts)
+
+    def find_obstacles(self, table: PostgresTable, columns: Sequence[str]) -> list[SchemaError]:
+        """What `check_columns` has against each of some columns, and against the table."""
+        found = []
+        for asked in ([], *([column] for column in columns)):
+            try:
+                self.check_columns(table, asked)
+            except SchemaError as error:
+                found.append(error)
+                if not asked:
+                    break
+        return found
 
     def check_columns(self, table: PostgresTable, columns: Sequence[str]) -> None:
         """A SchemaError if a column is not there or cannot be used."""

@@ -17,10 +17,16 @@ from viewkeeper.sources.postgres.decoding.slot import ReplicationSlot, flushed_p
 from viewkeeper.sources.postgres.decoding.source_stream import retention_of
 from viewkeeper.sources.postgres.errors import format_size
 from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION
-from viewkeeper.sources.postgres.schema import check_privilege, read_table
+from viewkeeper.sources.postgres.schema import PostgresTable, missing_grants, read_table
 from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.updates.source_protocol import Finding, Health, RetainedLog, Tables
+from viewkeeper.updates.source_protocol import (
+    Finding,
+    Health,
+    RetainedLog,
+    Tables,
+    finding_of_error,
+)
 
 _SLOTS = """
 SELECT slot_name, (confirmed_flush_lsn - '0/0')::int8,
@@ -43,10 +49,8 @@ _NAMES = """
 SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
  WHERE c.oid = ANY(%s)
 """
-_OWNED = """
-SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class
- WHERE oid = ANY(%s::text[]::regclass[])
-"""
+_OWNED = "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = ANY(%s)"
+_PUBLISHER = "SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s"
 _CLOCK_SECONDS = 5.0
 
 
@@ -81,7 +85,7 @@ class SlotDoctor:
             with self._connections.use_control() as control:
                 return list(self._examine_server(control, tables))
         except SourceError as error:
-            return [Finding("reachable", "bad", str(error), error.hint)]
+            return [finding_of_error("reachable", error)]
 
     def _examine_server(self, control: PgConnection, tables: Tables) -> Iterator[Finding]:
         names = self._follower.names
@@ -102,7 +106,7 @@ class SlotDoctor:
         yield _check_replication(control.info.user, bool(replication))
         yield self._check_publication(control, tables, bool(create))
         for name, columns in tables.items():
-            yield self._check_table(control, name, columns)
+            yield from self._check_table(control, name, columns)
         yield _check_watch(control, names.derived)
         yield _check_retention(names.slot, slot, retention_of(self._settings), str(keep))
         yield check_clock(float(now))
@@ -122,30 +126,48 @@ class SlotDoctor:
                 continue
             leaves = {part.oid for part in table.parts}
             if not published.issuperset(control.execute(_NAMES, (list(leaves),)).fetchall()):
-                missing.append(table.quoted_name)
+                missing.append(table)
         if not missing:
             return Finding("publication", "good", f'"{publication}" has all tables')
-        (is_owned,) = read_row(control, _OWNED, (missing,))
-        if create and is_owned:
+        (is_owned,) = read_row(control, _OWNED, ([table.oid for table in missing],))
+        row = control.execute(_PUBLISHER, (publication,)).fetchone()
+        if is_owned and (create if row is None else row[0]):
             return Finding("publication", "good", "will be made when the first view is loaded")
-        exists = "ALTER" if published else "CREATE"
-        word = "ADD" if published else "FOR"
-        mend = f"{exists} PUBLICATION {quote_name(publication)} {word} TABLE {', '.join(missing)};"
+        verbs = "CREATE PUBLICATION {} FOR" if row is None else "ALTER PUBLICATION {} ADD"
+        listed = ", ".join(table.quoted_name for table in missing)
+        mend = f"{verbs.format(quote_name(publication))} TABLE {listed};"
         text = "the role can neither make nor extend it; let the tables' owner do it"
         return Finding("publication", "bad", text, mend)
 
-    def _check_table(self, control: PgConnection, name: str, columns: Sequence[str]) -> Finding:
-        check = f"table {name}"
+    def _check_table(
+        self, control: PgConnection, name: str, columns: Sequence[str]
+    ) -> Iterator[Finding]:
+        check = f"table {name_of_handle(name)}"
         try:
-            source = self._describer.source
             table = self._describer.find_by_handle(control, name) or read_table(
-                control, source, name_of_handle(name)
+                control, self._describer.source, name_of_handle(name)
             )
-            check_privilege(control, source, table)
-            self._follower.check_usable(table, columns)
         except SchemaError as error:
-            return Finding(check, "bad", error.message, error.hint)
-        return Finding(check, "good", f"{len(columns)} columns can be kept exactly")
+            yield finding_of_error(check, error)
+            return
+        yield from table_findings(
+            control, check, table, columns, self._follower.find_obstacles(table, columns)
+        )
+
+
+def table_findings(
+    control: PgConnection,
+    check: str,
+    table: PostgresTable,
+    columns: Sequence[str],
+    obstacles: Sequence[SchemaError],
+) -> Iterator[Finding]:
+    """Everything that a table lacks: grants, and what the obstacles ask for."""
+    if grants := missing_grants(control, table):
+        yield Finding(check, "bad", "the role may not read it", "\n".join(grants))
+    yield from (finding_of_error(check, error) for error in obstacles)
+    if not grants and not obstacles:
+        yield Finding(check, "good", f"{len(columns)} columns can be kept exactly")
 
 
 def _slot_warnings(name: str, slot: ReplicationSlot, retention: int) -> Iterator[str]:

@@ -23,10 +23,19 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
+from viewkeeper.errors import (
+    DOCTOR_HINT,
+    SchemaError,
+    SourceAwayError,
+    SourceError,
+    ViewkeeperError,
+)
+from viewkeeper.sources.postgres.connection_state import read_connection_state
+from viewkeeper.sources.postgres.idle_connections import close_idle_connections
 from viewkeeper.sources.postgres.shape_query import prepare_shapes
-from viewkeeper.sources.postgres.types import PgConnection, read_row
+from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.storage.local_lock import LockHolder
 
 T = TypeVar("T")
 
@@ -37,9 +46,13 @@ STATEMENT_SECONDS = 60.0
 SENDER_SECONDS = 60.0
 """After so long without a word from us the server ends a change stream."""
 
+NAME_BYTES = 63
+"""The server cuts the names of connections off after so many bytes."""
+
 _SESSION = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
     "bytea_output": "hex",
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
@@ -122,24 +135,49 @@ class PostgresServer:
     def open_connection(self) -> PgConnection:
         """A connection in autocommit mode, for control and small answers."""
         with self.translate_errors():
-            return self._limit_connection(
-                LimitedConnection.connect(
-                    self.connection_string(), autocommit=True, prepare_threshold=None
-                )
-            )
+            conninfo = self.connection_string()
+        return self._connect(conninfo, prepare_threshold=None)
 
     def open_replication(self) -> PgConnection:
         """A connection that can be streamed from."""
         patience = f"{int(SENDER_SECONDS * 1000)}ms"
         limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": patience}
         with self.translate_errors():
-            conninfo = make_conninfo(self.connection_string(limits), replication="database")
-            return self._limit_connection(LimitedConnection.connect(conninfo, autocommit=True))
+            string = self.connection_string(limits)
+            given = conninfo_to_dict(self.settings.read_url()).get("application_name")
+            # Whoever takes the warehouse over from this process knows its stream by that.
+            name = given or LockHolder.this_process("", 0.0).connection_name[:NAME_BYTES]
+            conninfo = make_conninfo(string, replication="database", application_name=name)
+        return self._connect(conninfo)
 
-    def _limit_connection(self, connection: LimitedConnection) -> LimitedConnection:
+    def _connect(self, conninfo: str, **options: Any) -> LimitedConnection:
+        try:
+            connection = LimitedConnection.connect(conninfo, autocommit=True, **options)
+        except psycopg.Error as error:
+            state = self._state_of_refusal(conninfo, error)
+            if state == "42501":
+                raise self._connect_grant_error(error) from None
+            raise self.to_source_error(error, state, is_connection=True) from None
         # The server itself ends a statement before that, if it can.
         connection.limit_silence(self.statement_seconds + CONNECT_SECONDS)
         return connection
+
+    def _connect_grant_error(self, error: psycopg.Error) -> SourceError:
+        parts = conninfo_to_dict(self.settings.read_url())
+        role, database = str(parts.get("user")), str(parts.get("dbname") or parts.get("user"))
+        return SourceAwayError(
+            self.source,
+            "the role may not connect to the database",
+            detail=self.scrub_password(str(error)),
+            hint=f"GRANT CONNECT ON DATABASE {quote_name(database)} TO {quote_name(role)};",
+        )
+
+    def _state_of_refusal(self, conninfo: str, error: psycopg.Error) -> str:
+        """The state of an error of opening a connection, which comes without one."""
+        state = error.sqlstate or _state_of_text(str(error))
+        if state or isinstance(error, psycopg.errors.ConnectionTimeout):
+            return state
+        return read_connection_state(conninfo, CONNECT_SECONDS)
 
     def connection_string(self, limits: dict[str, str] | None = None) -> str:
         """With the password; for drivers only."""
@@ -271,6 +309,7 @@ class PostgresConnections:
         self._control = None
         while self._free:
             self._free.pop().close()
+        close_idle_connections(self.server.settings)
         self._close_stream()
 
     def close(self) -> None:
@@ -282,20 +321,45 @@ _AWAY = {
     "57014": ("a statement took too long", "raise statement_seconds, or look what the server does"),
     "55P03": ("a table stays locked", "find the session that holds a lock on it"),
     "53300": ("it takes no more connections", "raise max_connections, or close other sessions"),
-    "28P01": ("it does not let us in", "check user and password in the url"),
+    "28P01": (
+        "wrong password, or no such user",
+        "check both in the url; the environment variable that it names may have another value here",
+    ),
     "28000": ("it does not let us in", "check the url and pg_hba.conf"),
     "3D000": ("the database does not exist", "check the url"),
 }
 _SCHEMA = {
-    "42501": ("a privilege is missing", "run `viewkeeper doctor`; it prints the statements"),
+    "42501": ("a privilege is missing", DOCTOR_HINT),
     "42P01": ("a table is not there any more", "change the views that use it, or bring it back"),
     "42703": ("a column is not there any more", "change the views that use it, or bring it back"),
-    "42704": ("something that is needed is not there", "run `viewkeeper doctor`"),
+    "42704": ("something that is needed is not there", DOCTOR_HINT),
 }
+
+
+_REFUSALS = {
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    "no pg_hba.conf entry": "28000",
+    "too many clients": "53300",
+}
+
+
+def _state_of_text(text: str) -> str:
+    """The state of an error that comes without one, as those of opening a connection do.
+
+    Only what the server says in English is known; what else it says is asked for once more
+    (`connection_state`).
+
+    >>> _state_of_text('FATAL: password authentication failed for user "keeper"')
+    '28P01'
+    """
+    found = (state for words, state in _REFUSALS.items() if words in text)
+    return next(found, "")
 
 
 def error_of_state(source: str, state: str, text: str, is_connection: bool) -> SourceError:
     """The one place where states of PostgreSQL become typed errors."""
+    state = state or _state_of_text(text)
     detail = f"{text} ({state})" if state else text
     if state in _AWAY:
         message, hint = _AWAY[state]

@@ -192,8 +192,10 @@ WITH RECURSIVE base AS (
   SELECT b.attnum, t.typbasetype, t.typtypmod, b.depth + 1
     FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
 SELECT a.attname, a.attnum, a.atttypid::int8, a.atttypmod, format_type(a.atttypid, a.atttypmod),
-       t.typname, b.modifier, t.typtype = 'e', a.attnotnull, a.attgenerated <> ''
+       coalesce(e.typname || '[]', t.typname), b.modifier, coalesce(e.typtype, t.typtype) = 'e',
+       a.attnotnull, a.attgenerated <> ''
   FROM base b JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'
+  LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
   JOIN pg_attribute a ON a.attrelid = %(table)s AND a.attnum = b.attnum ORDER BY a.attnum
 """
 _INDEXES = """
@@ -207,8 +209,10 @@ SELECT array(SELECT a.attname::text FROM unnest(i.indkey[0:i.indnkeyatts - 1])
  WHERE i.indrelid = %s ORDER BY i.indexrelid
 """
 _PARTS = """
-SELECT c.oid::int8, c.oid::regclass::text, c.relreplident, c.reltuples
+SELECT c.oid::int8, format('"%%s"."%%s"', replace(n.nspname, '"', '""'),
+       replace(c.relname, '"', '""')), c.relreplident, c.reltuples
   FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE p.isleaf AND c.relkind <> 'p' ORDER BY 2
 """
 _NEAR = """
@@ -216,6 +220,19 @@ SELECT CASE WHEN pg_table_is_visible(c.oid) THEN relname::text ELSE nspname || '
   FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
  WHERE relkind IN ('r', 'p') AND NOT relispartition
    AND nspname NOT IN ('pg_catalog', 'information_schema', 'viewkeeper') ORDER BY 1 LIMIT 1000
+"""
+
+
+_FIND = """
+SELECT coalesce(
+  CASE WHEN %(schema)s::text IS NULL THEN to_regclass(%(quoted)s)::oid END,
+  (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relname = %(name)s AND n.nspname = %(schema)s),
+  (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relname = %(name)s AND %(schema)s::text IS NULL AND c.relkind IN ('r', 'p')
+      AND NOT has_schema_privilege(n.oid, 'USAGE') AND n.nspname =
+          ANY(string_to_array(replace(current_setting('search_path'), ' ', ''), ',')) LIMIT 1)
+)::int8
 """
 
 
@@ -228,9 +245,11 @@ def quote_table(asked: str) -> str:
 
 
 def find_table(connection: PgConnection, asked: str) -> int | None:
-    """The oid of what a name means now."""
+    """The oid of what a name means now, whether or not the role may enter its schema."""
+    schema, _, name = asked.rpartition(".") if asked.count(".") < 2 else asked.partition(".")
+    names = {"quoted": quote_table(asked), "schema": schema or None, "name": name}
     oid: int | None
-    (oid,) = read_row(connection, "SELECT to_regclass(%s)::oid::int8", (quote_table(asked),))
+    (oid,) = read_row(connection, _FIND, names)
     return oid
 
 
@@ -285,13 +304,30 @@ def table_with_oid(
     )
 
 
+_PRIVILEGES = """
+SELECT has_schema_privilege(relnamespace, 'USAGE'), has_table_privilege(oid, 'SELECT')
+  FROM pg_class WHERE oid = %s
+"""
+
+
+def missing_grants(control: PgConnection, table: PostgresTable) -> list[str]:
+    """The statements after which the role may read the table; none if it may."""
+    may_enter, may_read = read_row(control, _PRIVILEGES, (table.oid,))
+    role, grants = quote_name(control.info.user), []
+    if not may_enter:
+        grants.append(f"GRANT USAGE ON SCHEMA {quote_name(table.schema)} TO {role};")
+    if not may_read:
+        grants.append(f"GRANT SELECT ON {table.quoted_name} TO {role};")
+    return grants
+
+
 def check_privilege(control: PgConnection, source: str, table: PostgresTable) -> None:
-    """A SchemaError with the GRANT that is missing if the role may not read the table."""
-    if not read_row(control, "SELECT has_table_privilege(%s::oid, 'SELECT')", (table.oid,))[0]:
+    """A SchemaError with the grants that are missing if the role may not read the table."""
+    if grants := missing_grants(control, table):
         raise SchemaError(
             source,
             f'the role may not read table "{name_of_handle(table.asked)}"',
-            hint=f"GRANT SELECT ON {table.quoted_name} TO {quote_name(control.info.user)};",
+            hint=" ".join(grants),
         )
 
 

@@ -32,12 +32,19 @@ BODY = """json_build_object(
           WITH RECURSIVE below AS (SELECT t.typbasetype AS type, t.typtypmod AS modifier
             UNION ALL SELECT d.typbasetype, d.typtypmod FROM below b
             JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd')
-          SELECT json_build_array(d.typname, b.modifier, d.typtype = 'e')
-            FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype <> 'd')
-        ELSE json_build_array(t.typname, a.atttypmod, t.typtype = 'e') END,
+          SELECT json_build_array(coalesce(e.typname || '[]', d.typname), b.modifier,
+              coalesce(e.typtype, d.typtype) = 'e', (SELECT json_agg(v.oid || ':' || v.enumlabel
+                ORDER BY v.oid) FROM pg_enum v WHERE v.enumtypid = coalesce(e.oid, d.oid)))
+            FROM below b JOIN pg_type d ON d.oid = b.type
+            LEFT JOIN pg_type e ON e.oid = d.typelem AND d.typcategory = 'A'
+           WHERE d.typtype <> 'd')
+        ELSE json_build_array(coalesce(e.typname || '[]', t.typname), a.atttypmod,
+          coalesce(e.typtype, t.typtype) = 'e', (SELECT json_agg(v.oid || ':' || v.enumlabel
+            ORDER BY v.oid) FROM pg_enum v WHERE v.enumtypid = coalesce(e.oid, t.oid))) END,
         a.attnotnull, a.attgenerated <> '', a.atthasmissing, a.xmin::text || a.ctid::text)
       ORDER BY a.attnum)
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
   'keys', (SELECT json_agg(i.indkey::int2[] ORDER BY NOT i.indisprimary, i.indexrelid)
     FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate
@@ -56,7 +63,8 @@ class PostgresShapeColumn:
     """A column by its number.
 
     `filled` says that rows from before it was added have a value that was never logged. One that is
-    not `sure` is there, but which of the logged values are its own is not known.
+    not `sure` is there, but which of the logged values are its own is not known. `labels` are those
+    of an enum, each after its oid: a label that is renamed is another value in all rows.
     """
 
     number: int
@@ -72,6 +80,7 @@ class PostgresShapeColumn:
     filled: bool
     stamp: str
     sure: bool = True
+    labels: tuple[str, ...] = ()
 
     @property
     def kind(self) -> PostgresKind | ColumnRefusal:
@@ -118,12 +127,7 @@ class PostgresShape:
 
 def shape_of(row: Mapping[str, Any]) -> PostgresShape:
     """The shape in a row of the query."""
-    columns = (
-        PostgresShapeColumn(
-            *each[:5], *each[5], *each[6:]
-        )  # a nested list holds what is below all domains
-        for each in row["columns"] or ()
-    )
+    columns = (_column_of(*each) for each in row["columns"] or ())
     keys = tuple(tuple(key) for key in row["keys"] or ())
     return PostgresShape(
         row["oid"],
@@ -136,13 +140,27 @@ def shape_of(row: Mapping[str, Any]) -> PostgresShape:
     )
 
 
+def _column_of(*facts: Any) -> PostgresShapeColumn:
+    """A column of the query; a nested list holds what is below all domains.
+
+    Event triggers from before enums had labels give none, and the name that the type of an array
+    has itself.
+    """
+    base, modifier, is_enum, *labels = facts[5]
+    if not labels and str(base).startswith("_"):
+        base = f"{base[1:]}[]"
+    names = tuple(labels[0] or ()) if labels else ()
+    parts: list[Any] = [*facts[:5], base, modifier, is_enum, *facts[6:]]
+    return replace(PostgresShapeColumn(*parts), labels=names)
+
+
 def is_sound(shape: PostgresShape) -> bool:
     """Whether every part has the type that it should have, wherever the shape comes from."""
     texts = [shape.schema, shape.name, shape.file]
     numbers: list[object] = [shape.oid, shape.width, *(n for key in shape.keys for n in key)]
     flags: list[object] = [shape.gone, shape.again]
     for each in shape.columns:
-        texts += [each.name, each.declared, each.base, each.stamp]
+        texts += [each.name, each.declared, each.base, each.stamp, *each.labels]
         numbers += [each.number, each.type, each.modifier, each.base_modifier]
         flags += [each.is_enum, each.not_null, each.generated, each.filled, each.sure]
     return (
@@ -155,7 +173,10 @@ def is_sound(shape: PostgresShape) -> bool:
 
 def decode_shape(stored: Mapping[str, Any]) -> PostgresShape:
     """A shape from what `asdict` made of it."""
-    columns = tuple(PostgresShapeColumn(**each) for each in stored["columns"])
+    columns = tuple(
+        PostgresShapeColumn(**{**each, "labels": tuple(each.get("labels", ()))})
+        for each in stored["columns"]
+    )
     keys = tuple(tuple(key) for key in stored["keys"])
     return PostgresShape(**{**stored, "columns": columns, "keys": keys})
 

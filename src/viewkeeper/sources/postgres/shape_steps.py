@@ -211,7 +211,7 @@ def _is_rewritten(
     before: PostgresShapeColumn, after: PostgresShapeColumn, cause: ShapeCause, has_moved: bool
 ) -> bool:
     """Whether a column may have other values than it had, or than a cast to a wider type gives."""
-    if not (before.sure and after.sure):
+    if not (before.sure and after.sure) or _has_renamed_labels(before, after):
         return True
     is_retyped = (before.type, before.modifier) != (after.type, after.modifier)
     is_touched = not before.stamp or before.stamp != after.stamp
@@ -220,6 +220,12 @@ def _is_rewritten(
         return True
     is_cast = is_retyped and has_moved and _arrow_type(before) == _arrow_type(after)
     return is_cast and not _is_lossless_cast(before, after)
+
+
+def _has_renamed_labels(before: PostgresShapeColumn, after: PostgresShapeColumn) -> bool:
+    """Whether a value of an enum is called otherwise; new values change none that are there."""
+    are_known = before.type == after.type and bool(after.labels)
+    return are_known and not {*before.labels} <= {*after.labels}
 
 
 def _arrow_type(column: PostgresShapeColumn) -> pa.DataType | None:
@@ -234,7 +240,7 @@ def _is_lossless_cast(before: PostgresShapeColumn, after: PostgresShapeColumn) -
     if before.base == after.base:
         same = before.base_modifier == after.base_modifier
         return same or (longer and before.base in ("varchar", "timestamp", "timestamptz"))
-    if before.is_enum or before.base in _WRITTEN_AS_TEXT:
+    if (before.is_enum and "[]" not in before.base) or before.base in _WRITTEN_AS_TEXT:
         return after.base in ("text", "citext") or (
             after.base == "varchar" and after.base_modifier < 0
         )

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
+from viewkeeper.sources.bucket_state import open_state_files
 from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.capture import SlotCapture
@@ -27,6 +27,7 @@ from viewkeeper.sources.postgres.triggers.doctor import TriggerDoctor
 from viewkeeper.sources.postgres.triggers.follow import TriggerFollower
 from viewkeeper.sources.postgres.triggers.log_reader import TriggerLogReader, TriggerLook
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.updates.source_protocol import (
     Boundary,
     DetachResult,
@@ -37,6 +38,7 @@ from viewkeeper.updates.source_protocol import (
     TableBatches,
     TableDescription,
     Tables,
+    TableSize,
 )
 
 
@@ -61,11 +63,21 @@ class PostgresSource:
     def describe_table(self, handle: str) -> TableDescription:
         return self.describer.describe_table(handle)
 
+    def estimate_size(self, table: str) -> TableSize:
+        return self.describer.estimate_size(table)
+
     def follow_tables(self, tables: Tables) -> int:
         return self.follower.follow_tables(tables)
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         return self.look.look_for_transactions(after)
+
+    def has_news(self) -> bool | None:
+        return self.look.has_news()
+
+    def inherit_from(self, connection_name: str) -> None:
+        if isinstance(self.log, SourceStream):
+            self.log.inherit_from(connection_name)
 
     def has_passed(self, position: int) -> bool:
         return self.look.has_passed(position)
@@ -102,13 +114,13 @@ def open_source(settings: SourceSettings, reader: str) -> Source:
     """The source that the settings describe; nothing is connected yet."""
     is_triggered = settings.read_text("capture", "decoding") == "triggers"
     open_database = _open_triggers if is_triggered else _open_decoding
-    return open_database(PostgresServer(settings), Path(settings.home or settings.folder), reader)
+    return open_database(PostgresServer(settings), open_state_files(settings), reader)
 
 
-def _open_decoding(server: PostgresServer, home: Path, reader: str) -> PostgresSource:
-    capture = SlotCapture(server, slot_names(server.settings, reader), home)
+def _open_decoding(server: PostgresServer, files: StateFiles, reader: str) -> PostgresSource:
+    capture = SlotCapture(server, slot_names(server.settings, reader), files)
     connections = PostgresConnections(server, capture.close_stream)
-    describer = PostgresDescriber(connections, home, is_streamed=True)
+    describer = PostgresDescriber(connections, files, is_streamed=True)
     questions = PostgresQuestions(describer)
     stream = SourceStream(describer, capture)
     look = DecodingLook(stream, describer, questions)
@@ -119,8 +131,8 @@ def _open_decoding(server: PostgresServer, home: Path, reader: str) -> PostgresS
     return PostgresSource(describer.source, *parts)
 
 
-def _open_triggers(server: PostgresServer, home: Path, reader: str) -> PostgresSource:
-    describer = PostgresDescriber(PostgresConnections(server), home, is_streamed=False)
+def _open_triggers(server: PostgresServer, files: StateFiles, reader: str) -> PostgresSource:
+    describer = PostgresDescriber(PostgresConnections(server), files, is_streamed=False)
     questions = PostgresQuestions(describer)
     capture = TriggerCapture(describer, reader)
     follower = TriggerFollower(capture, describer)

@@ -12,6 +12,11 @@ infinite date, NaN in a numeric) is a MisfitError that names it. Everything else
 Keys are spelled as elements of an array literal. PostgreSQL's `=` never misses what Spark calls
 equal, because all of its equalities are at least as coarse as equality of the text; where a type
 has no usable equality of its own (json, enums), its text is compared.
+
+What Spark has no type for, and Delta Lake no room (arrays, intervals, times of day, addresses,
+ranges, numbers without fixed digits), is kept as the text that PostgreSQL's output function writes,
+which is what the change stream has. A cast to text is not always the same (inet), so answers ask
+for it by `concat`, as the triggers do. Compared are the texts.
 """
 
 from __future__ import annotations
@@ -262,6 +267,49 @@ def _string_kind(
 
 
 _BY_TEXT = _string_kind(select="{}::text", compared="{}::text")
+_WRITTEN = "CASE WHEN {0} IS NOT NULL THEN concat({0}) END"
+_BY_OUTPUT = _string_kind(select=_WRITTEN, compared=_WRITTEN)
+_WRITTEN_TYPES = frozenset(
+    [
+        "time",
+        "timetz",
+        "interval",
+        "inet",
+        "cidr",
+        "macaddr",
+        "macaddr8",
+        "bit",
+        "varbit",
+        "xml",
+        "tsvector",
+        "tsquery",
+        "jsonpath",
+        "int4range",
+        "int8range",
+        "numrange",
+        "tsrange",
+        "tstzrange",
+        "daterange",
+        "int4multirange",
+        "int8multirange",
+        "nummultirange",
+        "tsmultirange",
+        "tstzmultirange",
+        "datemultirange",
+        "point",
+        "line",
+        "lseg",
+        "box",
+        "path",
+        "polygon",
+        "circle",
+        "pg_lsn",
+        "hstore",
+        "ltree",
+    ]
+)
+"""The types that are kept as the text that their output functions write."""
+
 _DAY, _TIME = f"a date {IN_CALENDAR}", f"a timestamp {IN_CALENDAR}"
 _TIMESTAMP, _INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
@@ -293,32 +341,47 @@ _BY_NAME: dict[str, PostgresKind] = {
 
 
 def kind_of(name: str, modifier: int, is_enum: bool, declared: str) -> PostgresKind | ColumnRefusal:
-    """How a type is kept, or why it is not; `name` is that of the type below all domains."""
+    """How a type is kept, or why it is not.
+
+    `name` is that of the type below all domains; that of an array is its element's, then `[]`.
+    """
+    if name.endswith("[]"):
+        element = name.removesuffix("[]")
+        is_known = element in _BY_NAME or element in _WRITTEN_TYPES or element == "numeric"
+        return _BY_OUTPUT if is_enum or is_known else _refuse_type(declared)
     if is_enum:
         return _BY_TEXT
     if name == "numeric":
-        return _numeric_kind(declared, modifier)
-    return _BY_NAME.get(name) or ColumnRefusal(
-        f"values of type {declared} cannot be kept exactly",
-        "use a column of a number, text, bytea, boolean, date or timestamp type instead",
+        return _numeric_kind(modifier)
+    if name in _WRITTEN_TYPES:
+        return _BY_OUTPUT
+    return _BY_NAME.get(name) or _refuse_type(declared)
+
+
+def _refuse_type(declared: str) -> ColumnRefusal:
+    if declared == "money":
+        return ColumnRefusal(
+            "the type money does not say which currency its numbers are of, nor how many digits",
+            "ALTER TABLE t ALTER COLUMN c TYPE numeric(19, 2) USING c::numeric",
+        )
+    return ColumnRefusal(
+        f"there is no type of Spark for {declared}, and its text may change while its values stay",
+        "ALTER TABLE t ALTER COLUMN c TYPE text USING c::text; or let a trigger of yours keep a "
+        "text column beside it (a generated column is not in the change stream)",
     )
 
 
-def _numeric_kind(declared: str, modifier: int) -> PostgresKind | ColumnRefusal:
+def _numeric_kind(modifier: int) -> PostgresKind:
+    """A number with fixed digits is a decimal, if it has room for them; else it is its text."""
     if modifier < 0:
-        return ColumnRefusal(
-            "numeric does not say how many digits its values have",
-            f"declare it as numeric(p, s) with p up to {DIGITS_MAX}",
-        )
+        return _BY_TEXT
     digits = (modifier - 4) >> 16 & 0xFFFF
     # Eleven bits with a sign, since PostgreSQL 15.
     places = ((modifier - 4 & 0x7FF) ^ 0x400) - 0x400
     digits = max(digits, places) if places >= 0 else digits - places
     places = max(places, 0)
     if digits > DIGITS_MAX:
-        return ColumnRefusal(
-            f"{declared} has more than {DIGITS_MAX} digits", f"declare it with at most {DIGITS_MAX}"
-        )
+        return _BY_TEXT
     target = pa.decimal128(digits, places)
     expects = f"a number with at most {digits} digits, {places} after the point"
     read = _reads_decimal(target)

@@ -37,8 +37,13 @@ from viewkeeper.sources.sqlite.capture.recorded_shapes import (
     refuse_uncapturable,
     shape_of,
 )
-from viewkeeper.sources.sqlite.lookup import prefix_of
-from viewkeeper.sources.sqlite.schema import SqliteTable, fold_case, read_table, resolve_name
+from viewkeeper.sources.sqlite.schema import (
+    SqliteTable,
+    fold_case,
+    prefix_of,
+    read_table,
+    resolve_name,
+)
 from viewkeeper.sources.sqlite.types import SqliteLayout, kind_of, kind_of_declared
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.sources.tables.shape_changes import broken_query_error, list_shape_changes

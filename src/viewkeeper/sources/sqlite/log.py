@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import BrokenQueryError, GapError, reload_hint
 from viewkeeper.sources.sqlite.capture.capture_tables import (
+    LOG,
     TableCapture,
     database_id,
     read_captures,
@@ -31,7 +32,6 @@ from viewkeeper.sources.sqlite.capture.capture_tables import (
     reader_position,
 )
 from viewkeeper.sources.sqlite.capture.follow import record_shapes
-from viewkeeper.sources.sqlite.capture.trigger_sql import LOG
 from viewkeeper.sources.sqlite.database import is_busy, read_transaction, write_transaction
 from viewkeeper.sources.sqlite.handle_lookup import FoundTable, find_logged, schema_changes_between
 from viewkeeper.sources.sqlite.read_connections import ReadConnections

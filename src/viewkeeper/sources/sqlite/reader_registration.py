@@ -24,29 +24,27 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.handles import SourceHandles
-from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
+    LOG,
     create_tables,
     database_id,
     is_installed,
     lease_name,
     newest_position,
+    pending_name,
     read_captures,
     reader_position,
     require_installed,
     write_mark,
 )
 from viewkeeper.sources.sqlite.capture.follow import detach_reader, follow_for_reader, record_shapes
-from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, pending_name
 from viewkeeper.sources.sqlite.database import LastingConnection, is_busy, write_transaction
 from viewkeeper.sources.sqlite.handle_lookup import find_wanted
 from viewkeeper.sources.sqlite.resolved_tables import DatabaseState, read_database_state
-from viewkeeper.sources.state_files import read_state_file
-from viewkeeper.storage.sealed_json import write_sealed
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.source_protocol import DetachResult, Tables
 
@@ -113,6 +111,7 @@ class ReaderRegistration:
         """
         if self.memory.is_settled(position, time.monotonic()):
             return
+        self.memory.save_reported()
         with self.session.use_connection(wait_ms=_TRIM_WAIT_MS) as connection:
             try:
                 reader_position(connection, self.source, self.reader)
@@ -165,16 +164,16 @@ class KnownLog:
 
 
 class LogMemory:
-    """What is remembered, in a file of the folder `home`, or in memory without one; the database
-    and the acknowledged position only as long as the process lasts."""
+    """What is remembered, in a file, or in memory without one; the database and the acknowledged
+    position only as long as the process lasts."""
 
-    def __init__(self, home: Path | None) -> None:
-        self._file = home / FILE if home is not None else None
+    def __init__(self, files: StateFiles | None) -> None:
+        self._files = files
         self._database: str | None = None
         self._acknowledged = -1
         self._trimmed: tuple[KnownLog | None, float] | None = None
         self._known: KnownLog | None = None
-        self._is_read = self._file is None
+        self._is_read = self._files is None
 
     def begin_log(self, connection: sqlite3.Connection) -> int:
         """The log is followed from its end on, which is returned.
@@ -250,20 +249,27 @@ class LogMemory:
     def forget_log(self) -> None:
         self._known, self._is_read = None, True
         self._database, self._acknowledged, self._trimmed = None, -1, None
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+        if self._files is not None:
+            self._files.remove_files([FILE])
+
+    def save_reported(self) -> None:
+        """Make durable what was remembered of positions that were reported."""
+        if self._files is not None:
+            self._files.save_noted()
 
     def _read_known(self) -> KnownLog | None:
         if not self._is_read:
-            assert self._file is not None, "without a file everything is in memory"
-            self._known = read_state_file(self._file, "log", partial(read_typed, KnownLog))
+            assert self._files is not None, "without a file everything is in memory"
+            self._known = self._files.read_file(FILE, "log", partial(read_typed, KnownLog))
             self._is_read = True
         return self._known
 
     def _write_known(self, known: KnownLog, durable: bool) -> None:
         if known != self._known:
-            if self._file is not None:
-                write_sealed(self._file, "log", asdict(known), durable=durable)
+            if self._files is not None and durable:
+                self._files.write_file(FILE, "log", asdict(known))
+            elif self._files is not None:
+                self._files.note_file(FILE, "log", asdict(known), durable=False)
             self._known = known
 
 
@@ -330,7 +336,7 @@ def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
             until = min(low, trimmed + rows)
             connection.execute(f"DELETE FROM {LOG} WHERE seq <= ?", (until,))
             connection.execute("UPDATE _viewkeeper_database SET trimmed = ?", (until,))
-            recorded_shapes.trim_shapes(connection, until)
+            _trim_shapes(connection, until)
         if (clean := _stale_pending(connection)) is not None:
             connection.execute(
                 f"DELETE FROM {clean} WHERE rowid IN (SELECT rowid FROM {clean} LIMIT ?)", (rows,)
@@ -340,6 +346,15 @@ def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     return True
+
+
+def _trim_shapes(connection: sqlite3.Connection, position: int) -> None:
+    """Forget the shapes that were over before a position."""
+    connection.execute(
+        "DELETE FROM _viewkeeper_shape WHERE seq < (SELECT max(later.seq) FROM _viewkeeper_shape"
+        " AS later WHERE later.relation = _viewkeeper_shape.relation AND later.seq <= ?)",
+        (position,),
+    )
 
 
 def _stale_pending(connection: sqlite3.Connection) -> str | None:

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.handles import Book, HandleTarget
 from viewkeeper.sources.sqlite.capture.capture_tables import (
+    LOG,
     TableCapture,
     read_captures,
     require_installed,
 )
 from viewkeeper.sources.sqlite.capture.recorded_shapes import shaped_since
-from viewkeeper.sources.sqlite.capture.trigger_sql import LOG
 from viewkeeper.sources.sqlite.handle_lookup import FoundTable, find_handle, table_of
 from viewkeeper.sources.sqlite.schema import SqliteTable
 from viewkeeper.sources.sqlite.types import SqliteLayout

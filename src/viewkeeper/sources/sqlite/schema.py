@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from viewkeeper.errors import SchemaError, suggest_names
 
 OWN_PREFIX = "_viewkeeper_"
+# What SQLite itself brings; any other collation exists only in the application's connections.
+_BUILT_IN = frozenset({"BINARY", "NOCASE", "RTRIM"})
 _ACTIONS = """
 SELECT 1 FROM main.sqlite_master AS m, pragma_foreign_key_list(m.name, 'main') AS f
  WHERE m.type = 'table' AND f."table" = ? COLLATE NOCASE
@@ -270,3 +272,25 @@ def _read_indexes(
         keys.append(key)
         primary = key if key.primary else primary
     return tuple(keys), primary
+
+
+def prefix_of(table: SqliteTable, columns: Sequence[str]) -> tuple[KeyPart, ...]:
+    """The longest start of an index, or the rowid, that consists of these columns."""
+    wanted = set(columns)
+    best: tuple[KeyPart, ...] = ()
+    for parts in _searchable_indexes(table):
+        length = next((i for i, p in enumerate(parts) if not _is_usable(p, wanted)), len(parts))
+        if length > len(best):
+            best = parts[:length]
+    return best
+
+
+def _searchable_indexes(table: SqliteTable) -> Iterator[tuple[KeyPart, ...]]:
+    yield table.identity
+    for key in table.keys:
+        if not key.partial:
+            yield key.parts
+
+
+def _is_usable(part: KeyPart, wanted: set[str]) -> bool:
+    return part.column in wanted and part.collation in _BUILT_IN

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from viewkeeper.errors import SourceError
+from viewkeeper.sources.bucket_state import open_state_files
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.sqlite import doctor, handle_lookup
@@ -35,6 +36,8 @@ from viewkeeper.sources.sqlite.log import LoggedChanges
 from viewkeeper.sources.sqlite.read_connections import ReadConnections
 from viewkeeper.sources.sqlite.reader_registration import LogMemory, ReaderRegistration
 from viewkeeper.sources.sqlite.snapshot import SqliteOpener
+from viewkeeper.sources.sqlite.table_size import estimate_table
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.updates.source_protocol import (
     Boundary,
     DetachResult,
@@ -44,6 +47,7 @@ from viewkeeper.updates.source_protocol import (
     TableBatches,
     TableDescription,
     Tables,
+    TableSize,
 )
 
 # How long one call waits for a database that somebody else has locked. Short, because whoever is
@@ -54,14 +58,14 @@ _HEALTH_SECONDS = 0.5
 
 def open_source(settings: SourceSettings, reader: str) -> SqliteSource:
     busy_seconds = settings.read_number("busy_seconds", BUSY_SECONDS)
-    home = Path(settings.home) if settings.home else None
-    return SqliteSource(settings.name, settings.read_path(), reader, busy_seconds, home)
+    files = open_state_files(settings) if settings.home else None
+    return SqliteSource(settings.name, settings.read_path(), reader, busy_seconds, files)
 
 
 class SqliteSource:
     """One SQLite database, followed by the project `reader`; may be sent to other processes.
 
-    What its handles mean is kept in the folder `home`, or in memory without one.
+    What its handles mean is kept in files, or in memory without them.
     """
 
     def __init__(
@@ -70,18 +74,18 @@ class SqliteSource:
         path: str | Path,
         reader: str,
         busy_seconds: float = BUSY_SECONDS,
-        home: Path | None = None,
+        files: StateFiles | None = None,
     ) -> None:
         self.name = name
         self.path = Path(path)
         self.reader = reader
         self.busy_seconds = busy_seconds
-        self._home = home
-        self._names = SourceHandles(home)
+        self._files = files
+        self._names = SourceHandles(files)
         self._database = SqliteDatabase(name, str(path), busy_seconds)
         self._session = LastingConnection(self._database)
         self._registration = ReaderRegistration(
-            self._session, name, reader, self._names, LogMemory(home)
+            self._session, name, reader, self._names, LogMemory(files)
         )
         self._looked_at: tuple[object, ...] = ()
         self._connections = ReadConnections(self._database)
@@ -89,7 +93,7 @@ class SqliteSource:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Connections stay behind; another process opens its own."""
-        return (SqliteSource, (self.name, self.path, self.reader, self.busy_seconds, self._home))
+        return (SqliteSource, (self.name, self.path, self.reader, self.busy_seconds, self._files))
 
     def handle_of(self, name: str) -> str:
         with self._session.use_connection() as connection, read_transaction(connection):
@@ -100,6 +104,11 @@ class SqliteSource:
             return handle_lookup.describe_table(
                 connection, self.name, self._names.copy_book(), handle
             )
+
+    def estimate_size(self, table: str) -> TableSize:
+        """By the largest number of a row and the widths of a few rows."""
+        with self._session.use_connection() as connection, read_transaction(connection):
+            return estimate_table(connection, table)
 
     def follow_tables(self, tables: Tables) -> int:
         position = self._registration.follow_tables(tables)

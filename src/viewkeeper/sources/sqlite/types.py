@@ -123,6 +123,14 @@ def _to_decimals(target: pa.DataType) -> Callable[[Values], Array]:
     return to_arrow
 
 
+def _to_plain_numbers(values: Values) -> Array:
+    """Numbers of any length as their text, without an exponent."""
+    texts = [None if value is None else f"{decimal.Decimal(repr(value)):f}" for value in values]
+    if not {"Infinity", "-Infinity"}.isdisjoint(texts):
+        raise ValueError("a number is finite")
+    return pa.array(texts, pa.string())
+
+
 def as_is(value: object) -> object:
     """What is stored is what Arrow has."""
     return value
@@ -176,6 +184,9 @@ _TIME = _make_kind(
     "a timestamp without zone (YYYY-MM-DD HH:MM:SS, at most 6 digits of fraction)",
     one_spelling=False,
 )
+_NUMBER = _make_kind(
+    pa.string(), {int, float}, _to_plain_numbers, as_is, "a number", one_spelling=False
+)
 
 _BY_NAME: dict[str, SqliteKind] = {
     **dict.fromkeys(
@@ -215,10 +226,7 @@ def _decimal_kind(
     declared: str, precision: str | None, scale: str | None
 ) -> SqliteKind | ColumnRefusal:
     if precision is None:
-        return ColumnRefusal(
-            f"{declared} does not say how many digits its values have",
-            f"declare {declared}(p, s) with p up to {_PRECISION_MAX}, or INTEGER or REAL",
-        )
+        return _NUMBER
     digits, places = int(precision), int(scale or 0)
     if not 1 <= digits <= _PRECISION_MAX or places > digits:
         return ColumnRefusal(

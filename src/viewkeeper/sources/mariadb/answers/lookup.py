@@ -72,6 +72,7 @@ def build_scan_query(
 
 _ORDERED = ("integer", "decimal", "date")
 _MOMENTS = ("datetime", "timestamp")
+_CLOCK = re.compile(r"-?\d{2,3}:[0-5]\d:[0-5]\d(\.\d{1,6})?")
 
 
 def _filter_conditions(table: MariadbTable, conditions: Sequence[LocalCondition]) -> list[str]:
@@ -183,6 +184,8 @@ def speller_of(kind: MariadbKind) -> Callable[[object], str | None]:
             return lambda value: f"DATE'{value}'"
         case "datetime" | "timestamp":
             return _spell_moment
+        case "time":
+            return lambda value: f"TIME'{value}'" if _CLOCK.fullmatch(str(value)) else None
         case "uuid" | "inet4" | "inet6":
             return lambda value: f"'{value}'" if _ADDRESS.fullmatch(str(value)) else None
 

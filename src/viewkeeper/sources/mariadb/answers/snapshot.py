@@ -49,6 +49,7 @@ from viewkeeper.sources.mariadb.logged_shapes import (
     LoggedShapes,
     shape_of,
 )
+from viewkeeper.sources.mariadb.position import spell_place
 from viewkeeper.sources.mariadb.schema import MariadbTable, read_table, read_table_of_handle
 from viewkeeper.sources.mariadb.server_connection import (
     MariadbServer,
@@ -121,7 +122,7 @@ class BinlogTail:
         if stream.position < end:
             raise SourceAwayError(
                 self._server.source,
-                f"reading the binlog from position {self.start} took too long",
+                f"reading the binlog from position {spell_place(self.start)} took too long",
                 hint="raise statement_seconds of this source",
             )
 
@@ -418,7 +419,8 @@ class MariadbSnapshot:
         if self.cut < after:
             raise SourceAwayError(
                 self._server.source,
-                f"a snapshot of it ends at position {self.cut}, before {after}",
+                f"a snapshot of it ends at position {spell_place(self.cut)}, before "
+                f"{spell_place(after)}",
                 detail="another server answers under this address, or it was restored",
             )
         if self._tail is None or after < self._tail.start:

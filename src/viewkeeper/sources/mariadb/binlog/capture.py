@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from viewkeeper.errors import (
     GapError,
@@ -30,9 +29,14 @@ from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeAudit, ShapeWat
 from viewkeeper.sources.mariadb.binlog.stream import BinlogStream, StreamPlan
 from viewkeeper.sources.mariadb.bound_handles import current_form_of, meaning_of, wanted_columns_of
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes
-from viewkeeper.sources.mariadb.position import file_of
+from viewkeeper.sources.mariadb.position import file_of, spell_place
 from viewkeeper.sources.mariadb.schema import has_folded_names, read_table, read_table_of_handle
-from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServer, MariadbSession
+from viewkeeper.sources.mariadb.server_connection import (
+    Connection,
+    MariadbServer,
+    MariadbSession,
+    fetch_texts,
+)
 from viewkeeper.sources.mariadb.state import (
     MariadbState,
     check_history,
@@ -43,8 +47,9 @@ from viewkeeper.sources.mariadb.state import (
     remove_state,
     write_state,
 )
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.stream.spool import Spool
-from viewkeeper.updates.source_protocol import TableDescription, Tables
+from viewkeeper.updates.source_protocol import TableDescription, Tables, TableSize
 
 READ_SECONDS = 600.0
 _ALL = 1 << 62
@@ -57,12 +62,13 @@ class BinlogCapture:
     stopped the stream and that nobody reads.
     """
 
-    def __init__(self, session: MariadbSession, reader: str, home: Path) -> None:
+    def __init__(self, session: MariadbSession, reader: str, files: StateFiles) -> None:
         self.session = session
         self.reader = reader
-        self.home = home
-        self.handles = SourceHandles(home)
-        self.spool = Spool(home)
+        self.files = files
+        self.home = files.local
+        self.handles = SourceHandles(files)
+        self.spool = Spool(files.local)
         self.stream: BinlogStream | None = None
         self.start = 0
         self._audit = ShapeAudit(session.server.source)
@@ -84,10 +90,10 @@ class BinlogCapture:
         return self.server.parse_address().database
 
     def read_state(self) -> MariadbState | None:
-        return read_state(self.home)
+        return read_state(self.files)
 
     def write_state(self, state: MariadbState) -> None:
-        write_state(self.home, state)
+        write_state(self.files, state)
 
     def stream_from(self, connection: Connection, after: int) -> BinlogStream:
         """The stream, with everything after a position in the spool or still to come."""
@@ -190,8 +196,9 @@ class BinlogCapture:
         reached."""
         self.advance_stream(stream, until)
         if stream.position < until:
+            place = spell_place(until)
             raise stream.halted or SourceAwayError(
-                self.source, f"reading its binlog up to position {until} takes too long"
+                self.source, f"reading its binlog up to position {place} takes too long"
             )
 
     def audit_shapes(self, connection: Connection, stream: BinlogStream) -> None:
@@ -251,7 +258,7 @@ class BinlogCapture:
         with self.session.lock:
             self.forget_stream()
             self._checked_opening = 0
-            was_following = remove_state(self.home)
+            was_following = remove_state(self.files)
             self.handles.forget_all()
             return was_following
 
@@ -276,6 +283,19 @@ class TableDescriber:
             if shape is None:
                 return handles.choose_handle(name, "", {})
             return handles.choose_handle(name, shape.id, shape.table_shape().identities_by_name())
+
+    def estimate_size(self, table: str) -> TableSize:
+        """By the statistics of the storage engine."""
+        capture = self.capture
+        query = (
+            "SELECT table_rows, data_length FROM information_schema.tables"
+            " WHERE table_schema = %s AND table_name = %s"
+        )
+        with capture.session.use_connection() as connection:
+            place = read_table(connection, capture.source, capture.database, table).place
+            found = fetch_texts(connection, query, place)
+        rows, size = found[0] if found else (None, None)
+        return TableSize(None if rows is None else int(rows), None if size is None else int(size))
 
     def describe_table(self, handle: str) -> TableDescription:
         """The table of a handle now; every kind of value that is kept can be compared."""

@@ -37,6 +37,7 @@ from viewkeeper.sources.mariadb.server_connection import (
     run_statement,
     translate_error,
 )
+from viewkeeper.sources.stream.socket_hint import NO_STREAM, count_waiting
 
 _NUMBERS = count()
 _HEARTBEAT_SECONDS = 5
@@ -122,6 +123,13 @@ class BinlogReader:
         """What the server calls the connection."""
         connection: Any = self._connection
         return int(connection.thread_id())
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes the server has sent that were not read from the socket yet."""
+        connection: Any = self._connection
+        socket = connection._sock
+        return NO_STREAM if socket is None else count_waiting(socket.fileno())
 
     def close(self) -> None:
         if self._connection.open:

@@ -267,6 +267,29 @@ def _convert_timestamps(
     return _masked_array(moment, mask).cast(kind.arrow)
 
 
+def _convert_times(matrix: Matrix, mask: Mask, kind: MariadbKind, column: BinlogColumn) -> Array:
+    digits: int = column.detail[0]
+    width = (digits + 1) // 2
+    packed = _big_endian(matrix[:, : 3 + width]) - (1 << 23 + 8 * width)
+    sizes = np.abs(packed)
+    whole, fractions = sizes >> 8 * width, sizes & (1 << 8 * width) - 1
+    hours, minutes, seconds = whole >> 12 & 0x3FF, whole >> 6 & 63, whole & 63
+    if mask is not None:
+        minutes, seconds, fractions = (np.where(mask, 0, v) for v in (minutes, seconds, fractions))
+    fits = (minutes < 60) & (seconds < 60) & (fractions < 10 ** (2 * width))
+    _require_fits(fits, "a time that no clock has")
+    texts = [
+        f"{'-' * (one < 0)}{hour:02d}:{minute:02d}:{second:02d}"
+        + (f".{fraction:0{2 * width}d}"[: digits + 1] if digits else "")
+        for one, hour, minute, second, fraction in zip(
+            packed.tolist(),
+            *(v.tolist() for v in (hours, minutes, seconds, fractions)),
+            strict=True,
+        )
+    ]
+    return pa.array(texts, pa.string(), mask=mask)
+
+
 def _is_enum(kind: MariadbKind, column: BinlogColumn) -> bool:
     return column.wire == WireType.ENUM and _same_labels(kind, column)
 
@@ -343,6 +366,7 @@ _MAKERS: dict[str, Maker] = {
     "date": _fixed_reader(_of_wire(WireType.DATE, WireType.NEWDATE), _convert_dates),
     "datetime": _fixed_reader(_of_wire(WireType.DATETIME), _convert_datetimes),
     "timestamp": _fixed_reader(_of_wire(WireType.TIMESTAMP), _convert_timestamps),
+    "time": _fixed_reader(_of_wire(WireType.TIME), _convert_times),
     "year": _fixed_reader(_of_wire(WireType.YEAR), _convert_years),
     "enum": _fixed_reader(_is_enum, _convert_enums),
     "set": _set_reader,

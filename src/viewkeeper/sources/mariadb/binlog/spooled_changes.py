@@ -18,7 +18,8 @@ from viewkeeper.sources.mariadb.binlog.log import read_newest_position
 from viewkeeper.sources.mariadb.binlog.rows import select_columns
 from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
 from viewkeeper.sources.mariadb.bound_handles import find_first_column, schema_changes_of
-from viewkeeper.sources.mariadb.position import file_of, offset_of
+from viewkeeper.sources.mariadb.position import file_of, offset_of, spell_place
+from viewkeeper.sources.stream.socket_hint import NO_STREAM, SocketHint
 from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.updates.source_protocol import (
     LOOK_SECONDS,
@@ -41,6 +42,7 @@ class SpooledChanges:
     def __init__(self, capture: BinlogCapture) -> None:
         self._capture = capture
         self._passed = 0
+        self._hint = SocketHint()
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """The transactions that changed followed tables.
@@ -51,15 +53,18 @@ class SpooledChanges:
         capture = self._capture
         with capture.session.use_connection() as connection:
             stream = capture.stream_from(connection, after)
+            waiting = stream.waiting_bytes
             end = read_newest_position(connection)
+            has_more = end > stream.position
             if end < max(after, stream.position):
+                place = spell_place(max(after, stream.position))
                 raise GapError(
                     capture.source,
-                    f"position {max(after, stream.position)} lies beyond its binlog, at {end}",
+                    f"position {place} lies beyond its binlog, which ends at {spell_place(end)}",
                     detail="its data were restored, or its binlog was reset",
                     hint=reload_hint(),
                 )
-            if end > stream.position and self._has_room(after):
+            if has_more and self._has_room(after):
                 capture.advance_stream(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
             capture.audit_shapes(connection, stream)
             found = capture.spool.transactions_after(after, LOOK_TRANSACTIONS)
@@ -69,6 +74,7 @@ class SpooledChanges:
             boundaries = [self._make_boundary(stream, one) for one in found]
             # A change of shape that concerns no handle is nothing to report.
             reported = [b for b in boundaries if b.changes or b.emptied or b.reshaped]
+            self._hint.note_look(waiting, has_more, bool(reported))
             if reported:
                 return tuple(reported)
             if stream.halted is not None:
@@ -77,6 +83,11 @@ class SpooledChanges:
                 if capture.stream is None:
                     return self.look_for_transactions(after)
             return _idle_boundary(after, stream.position)
+
+    def has_news(self) -> bool | None:
+        """Whether the server has sent something since the last look."""
+        stream = self._capture.stream
+        return self._hint.has_news(NO_STREAM if stream is None else stream.waiting_bytes)
 
     def has_passed(self, position: int) -> bool:
         return position <= self._passed

@@ -52,8 +52,9 @@ from viewkeeper.sources.mariadb.binlog.shape_tracker import KeyOf, ShapeTracker,
 from viewkeeper.sources.mariadb.binlog.transactions import MisfitAtError, TransactionBuffer
 from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError, read_piece
 from viewkeeper.sources.mariadb.ddl.statement import LoggedStatement
-from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of
+from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of, spell_place
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
+from viewkeeper.sources.stream.socket_hint import NO_STREAM
 from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.sources.stream.stage import TransactionStage
 
@@ -179,7 +180,8 @@ class BinlogStream:
         ):
             raise GapError(
                 self._server.source,
-                f"its binlog does not have any more what ended at position {last.position}",
+                "its binlog does not have any more what ended at position "
+                f"{spell_place(last.position)}",
                 detail="its data were restored, or its binlog was reset",
                 hint=reload_hint(),
             )
@@ -188,6 +190,12 @@ class BinlogStream:
     def sender_thread(self) -> int | None:
         """The server's thread that sends us the log, if one does."""
         return None if self._log is None else self._log.thread_id
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of the log have come that nobody has read yet."""
+        log = self._log
+        return NO_STREAM if log is None else log.waiting_bytes
 
     def mark_at(self, position: int) -> EventMark | None:
         """The mark of the event that ends at a position, if it was read."""
@@ -403,7 +411,7 @@ class EventReader:
         return _HaltError(
             SchemaError(
                 self._plan.server.source,
-                f"{what}, after position {self.position}",
+                f"{what}, after position {spell_place(self.position)}",
                 hint="SET GLOBAL binlog_row_metadata = FULL, or change the type of that column; "
                 f"then {reload_hint()}",
             ),
@@ -415,7 +423,7 @@ class EventReader:
             GapError(
                 self._plan.server.source,
                 what,
-                detail=f"after position {self.position}",
+                detail=f"after position {spell_place(self.position)}",
                 hint="SET GLOBAL binlog_format = ROW, binlog_row_image = FULL; end the sessions "
                 f"that have other settings; then {reload_hint()}",
             ),
@@ -427,7 +435,7 @@ def _misfit_error(source: str, error: MisfitAtError, position: int) -> Conversio
     return ConversionError(
         source,
         str(error),
-        detail=f"it is in a change that the binlog has after position {position}",
+        detail=f"it is in a change that the binlog has after position {spell_place(position)}",
         hint=f"correct the value, or leave the column out of the views; then {reload_hint()}",
     )
 
@@ -435,7 +443,7 @@ def _misfit_error(source: str, error: MisfitAtError, position: int) -> Conversio
 def _damaged_error(source: str, what: str, position: int) -> SourceAwayError:
     return SourceAwayError(
         source,
-        f"its binlog is damaged after position {position}",
+        f"its binlog is damaged after position {spell_place(position)}",
         detail=what,
         hint="it is tried again; if it stays so, the server's file is damaged (mariadb-binlog "
         f"--verify-binlog-checksum): {reload_hint()}",

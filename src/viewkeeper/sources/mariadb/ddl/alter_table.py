@@ -128,6 +128,8 @@ def _keeps_text(
 ) -> bool:
     if before.family != after.family:
         return before.family == "enum" and after.family == "text" and _text_room(new)[1] > 255
+    if after.family == "time":
+        return _digits_of(old) == _digits_of(new)
     if after.family == "enum":
         return set(before.labels) <= set(after.labels)
     if after.family == "set":

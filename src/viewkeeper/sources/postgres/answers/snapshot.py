@@ -21,15 +21,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
+from psycopg.pq import TransactionStatus
 
 from viewkeeper.delta.arrow_compute import pc
-from viewkeeper.errors import BarrierError, SourceAwayError
+from viewkeeper.errors import BarrierError, SourceAwayError, ViewkeeperError
 from viewkeeper.sources.postgres.answers.lookup import (
     PostgresLayout,
     filter_conditions,
@@ -39,6 +41,7 @@ from viewkeeper.sources.postgres.answers.lookup import (
     layout_of,
 )
 from viewkeeper.sources.postgres.errors import unreadable_stream_error
+from viewkeeper.sources.postgres.idle_connections import ARROW, TEXT, IdleConnections
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import (
@@ -54,6 +57,8 @@ from viewkeeper.updates.answer_pages import PagedRows, Paging, gather_pages
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, KeyRange, Lookup, Scan
 from viewkeeper.view.definition import Relation
+
+C = TypeVar("C", bound="ClosableConnection")
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # From so many keys on an answer is read as Arrow, on a connection that takes longer to open: 60 ms,
@@ -71,6 +76,12 @@ class SharedSnapshot:
     exported: str
     snapshot: str
     tables: Mapping[str, PostgresTable]
+
+
+class ClosableConnection(Protocol):
+    """A connection of either driver."""
+
+    def close(self) -> None: ...
 
 
 class AnswerTails(Protocol):
@@ -97,10 +108,13 @@ class SnapshotSession:
         self.server = PostgresServer(shared.settings)
         self._text: PgConnection | None = None
         self._arrow: Any = None
+        self._unread = 0
+        """How many answers in Arrow were begun and not read to their end."""
 
     @property
     def has_arrow(self) -> bool:
-        return self._arrow is not None
+        """Whether a connection whose answers are Arrow need not be opened first."""
+        return self._arrow is not None or ARROW.has_connection(self.shared.settings)
 
     def read_few(
         self,
@@ -142,29 +156,59 @@ class SnapshotSession:
         from viewkeeper.sources.postgres.arrow_connection import translate_arrow_errors
 
         with translate_arrow_errors(self.server), self._arrow_connection().cursor() as cursor:
+            self._unread += 1
             cursor.execute(query)
             yield from shape.from_native(cursor.fetch_record_batch())
+            self._unread -= 1
 
     def text_connection(self) -> PgConnection:
         if self._text is None:
-            self._text = self.server.open_connection()
-            cursor = self._text.execute(f"{self._import_statement()}; {_SEEN}".encode())
-            while cursor.nextset():
-                pass
-            self._check_snapshot(cursor.fetchone())
+            self._text = self._share_snapshot(TEXT, self.server.open_connection, self._import_text)
         return self._text
 
     def _arrow_connection(self) -> Any:
         from viewkeeper.sources.postgres.arrow_connection import connect_arrow
 
         if self._arrow is None:
-            self._arrow = connect_arrow(self.server)
-            with self._arrow.cursor() as cursor:
-                for statement in self._import_statement().split("; "):
-                    cursor.execute(statement)
-                cursor.execute(_SEEN)
-                self._check_snapshot(cursor.fetchone())
+            open_new = partial(connect_arrow, self.server)
+            self._arrow = self._share_snapshot(ARROW, open_new, self._import_arrow)
         return self._arrow
+
+    def _share_snapshot(
+        self, idle: IdleConnections, open_new: Callable[[], C], share: Callable[[C], object]
+    ) -> C:
+        """A connection that sees the snapshot: one that was kept, if it still can, or a new one."""
+        for kept in idle.take_connections(self.shared.settings):
+            try:
+                self._check_snapshot(share(kept))
+            except ViewkeeperError:
+                # It was ended meanwhile, or leads somewhere else by now.
+                kept.close()
+            else:
+                return cast("C", kept)
+        connection = open_new()
+        try:
+            self._check_snapshot(share(connection))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _import_text(self, connection: PgConnection) -> object:
+        with self.server.translate_errors():
+            cursor = connection.execute(f"{self._import_statement()}; {_SEEN}".encode())
+            while cursor.nextset():
+                pass
+            return cursor.fetchone()
+
+    def _import_arrow(self, connection: Any) -> object:
+        from viewkeeper.sources.postgres.arrow_connection import translate_arrow_errors
+
+        with translate_arrow_errors(self.server), connection.cursor() as cursor:
+            for statement in self._import_statement().split("; "):
+                cursor.execute(statement)
+            cursor.execute(_SEEN)
+            return cursor.fetchone()
 
     def _import_statement(self) -> str:
         return f"{BEGIN}; SET TRANSACTION SNAPSHOT {quote_literal(self.shared.exported)}"
@@ -178,11 +222,43 @@ class SnapshotSession:
             )
 
     def close(self) -> None:
-        if self._arrow is not None:
-            self._arrow.close()
-        if self._text is not None:
-            self._text.close()
-        self._arrow = self._text = None
+        """End the transactions; what is fine is kept for the next snapshot."""
+        arrow, text, self._arrow, self._text = self._arrow, self._text, None, None
+        if arrow is not None:
+            self._put_away(ARROW, arrow, _end_arrow, is_whole=not self._unread)
+        if text is not None:
+            is_whole = text.info.transaction_status in _BETWEEN_STATEMENTS
+            self._put_away(TEXT, text, _end_text, is_whole=is_whole)
+
+    def _put_away(
+        self,
+        idle: IdleConnections,
+        connection: C,
+        end: Callable[[PostgresServer, C], None],
+        *,
+        is_whole: bool,
+    ) -> None:
+        try:
+            if is_whole:
+                end(self.server, connection)
+        except ViewkeeperError:
+            is_whole = False
+        if is_whole:
+            idle.give_back(self.shared.settings, connection)
+        else:
+            connection.close()
+
+
+def _end_text(server: PostgresServer, connection: PgConnection) -> None:
+    with server.translate_errors():
+        connection.execute("ROLLBACK")
+
+
+def _end_arrow(server: PostgresServer, connection: Any) -> None:
+    from viewkeeper.sources.postgres.arrow_connection import translate_arrow_errors
+
+    with translate_arrow_errors(server), connection.cursor() as cursor:
+        cursor.execute("ROLLBACK")
 
 
 class PostgresSnapshot:
@@ -284,6 +360,7 @@ def _is_whole(table: PostgresTable, column: str, source: str) -> bool:
 
 
 _SEEN = "SELECT pg_current_snapshot()::text"
+_BETWEEN_STATEMENTS = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 def query_of(

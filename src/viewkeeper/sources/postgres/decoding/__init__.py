@@ -4,6 +4,6 @@
 event triggers (`ddl_watch`). A look (`source_stream`) opens the stream and lets `capture` read it:
 frames come from `stream`, `pgoutput` makes signed rows of them, with the shapes that
 `stream_shapes` keeps, and the spool holds them until they are acknowledged. `spool_reader` reads
-the changes back, in the columns of `spooled_rows`, and prepares snapshots, of which
+the changes back, in the columns of `spooled_name`, and prepares snapshots, of which
 `VisibleTransactions` says exactly what they see.
 """

@@ -48,6 +48,8 @@ from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
 from viewkeeper.sources.postgres.errors import gap_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.types import PgConnection
+from viewkeeper.sources.state_files import StateFiles
+from viewkeeper.sources.stream.socket_hint import NO_STREAM
 from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.sources.stream.stage import TransactionStage
 from viewkeeper.updates.source_protocol import LOOK_SECONDS
@@ -192,15 +194,15 @@ def _known_transaction(done: DecodedTransaction) -> KnownTransaction:
 class SlotCapture:
     """Reads one slot into one spool; used under its source's lock."""
 
-    def __init__(self, server: PostgresServer, names: SlotNames, home: Path) -> None:
+    def __init__(self, server: PostgresServer, names: SlotNames, files: StateFiles) -> None:
         self._server = server
         self.names = names
-        self.home = home
-        self.shapes = StreamShapes(server, home)
+        self.files = files
+        self.shapes = StreamShapes(server, files)
         self.followed = FollowedRelations(server)
-        stage = TransactionStage(home)
+        stage = TransactionStage(files.local)
         self._decoder = PgoutputDecoder(server.source, self.followed.find_table, self.shapes, stage)
-        self.intake = SpoolIntake(server.source, self._decoder, home)
+        self.intake = SpoolIntake(server.source, self._decoder, files.local)
         self._stream: ReplicationStream | None = None
         self._control: PgConnection | None = None
         self._state = PostgresState("", 0, names.slot)
@@ -222,6 +224,12 @@ class SlotCapture:
         newest = self.intake.newest
         return None if newest is None else newest.position
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of the stream have come that nobody has read yet."""
+        stream = self._stream
+        return NO_STREAM if stream is None else stream.waiting_bytes
+
     def is_alive(self) -> bool:
         """Whether the stream is open and the server has not ended it."""
         if self._stream is not None and not self._stream.is_alive():
@@ -239,7 +247,9 @@ class SlotCapture:
                 slot = replace(slot, confirmed=stream.copy_slot(self.names.slot, copy))
             # After the slot, which another process may advance meanwhile: it is advanced only to
             # where the remembered transactions have got already.
-            remembered = read_state(self.home)
+            if copy is not None:
+                self.files.reload_files()
+            remembered = read_state(self.files)
             # And the server after that: what is remembered was flushed before.
             identity = stream.identify_server()
             confirmed = self._check_slot(slot, identity, remembered)
@@ -400,7 +410,7 @@ class SlotCapture:
                 floor=self.floor,
             )
             self.shapes.save_steps()
-            write_state(self.home, self._state, durable)
+            write_state(self.files, self._state, durable)
 
     def confirm_visible(self, position: int, visible: VisibleTransactions) -> None:
         """Confirm and forget what lies at or before a position and is visible."""
@@ -428,11 +438,11 @@ class SlotCapture:
         self.close_stream()
         self.is_copy, self.floor = False, 0
         self.intake.forget_all()
-        made = (read_state(self.home) or self._state).made_publication
+        made = (read_state(self.files) or self._state).made_publication
         self._state = PostgresState("", 0, self.names.slot, made)
         self.followed.keep_tables(None, {})
         self.shapes.clear_steps()
-        forget_state(self.home)
+        forget_state(self.files)
 
     def close_stream(self) -> None:
         if self._stream is not None:

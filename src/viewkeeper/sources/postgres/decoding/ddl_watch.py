@@ -53,7 +53,16 @@ _PRESENT = """
 SELECT count(*) FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
   JOIN pg_namespace n ON n.oid = p.pronamespace
  WHERE n.nspname = %s AND e.evtenabled IN ('O', 'A')
+   AND (p.proname <> 'changed' OR p.prosrc LIKE '%%pg_enum%%')
 """
+_USERS = """WITH RECURSIVE used (type) AS (
+      SELECT d.objid FROM pg_event_trigger_ddl_commands() d JOIN pg_type t ON t.oid = d.objid
+       WHERE d.classid = 'pg_type'::regclass AND t.typtype = 'e'
+      UNION SELECT u.oid FROM used b JOIN pg_type u ON b.type IN (CASE u.typtype WHEN 'd'
+        THEN u.typbasetype END, CASE u.typcategory WHEN 'A' THEN u.typelem END))
+    SELECT a.attrelid FROM used u JOIN pg_attribute a ON a.atttypid = u.type
+     WHERE NOT a.attisdropped"""
+"""The tables that have a column of an enum, of an array of it, or of a domain over either."""
 
 
 def watch_statements(name: str) -> tuple[str, ...]:
@@ -70,6 +79,9 @@ BEGIN
       LEFT JOIN pg_index i ON i.indexrelid = d.objid WHERE d.classid = 'pg_class'::regclass
     UNION SELECT k.oid FROM pg_event_trigger_ddl_commands() d
       JOIN pg_class k ON k.relnamespace = d.objid WHERE d.classid = 'pg_namespace'::regclass);
+  IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() WHERE classid = 'pg_type'::regclass) THEN
+    {_EMIT} AND c.oid = ANY(ARRAY({_USERS}));
+  END IF;
   {_PAD};
 EXCEPTION WHEN OTHERS THEN NULL;
 END $viewkeeper$""",

@@ -113,19 +113,24 @@ class SlotFollower:
         capture.read_mark(emit_mark(control, ANCHOR))
         capture.save_state(durable=True)
 
-    def check_usable(self, table: PostgresTable, columns: Sequence[str]) -> None:
-        """A SchemaError if a table cannot be followed with these columns, by its handle's names."""
+    def find_obstacles(self, table: PostgresTable, columns: Sequence[str]) -> list[SchemaError]:
+        """Why a table cannot be followed with these columns, by its handle's names."""
         handle = table.asked
         seen = table.named_by_handle(handle, self._describer.column_numbers(handle))
-        self._describer.check_columns(seen, columns)
-        numbers = {column: seen.column_numbers[column] for column in columns}
-        self._extend_followed({}, {handle: (table, numbers)})
+        found = self._describer.find_obstacles(seen, columns)
+        known = seen.column_numbers
+        numbers = {column: known[column] for column in columns if column in known}
+        try:
+            self._extend_followed({}, {handle: (table, numbers)})
+        except SchemaError as error:
+            found.append(error)
+        return found
 
     def detach_source(self, force: bool = False) -> DetachResult:
         """Drop our slot, and the publication if we made it and nobody else can be using it."""
         capture, describer = self._capture, self._describer
         with describer.connections.use_control() as control:
-            remembered = read_state(capture.home)
+            remembered = read_state(capture.files)
             capture.close_stream()
             is_dropped = drop_slot(control, describer.source, capture.names.slot)
             capture.forget_all()
@@ -136,7 +141,7 @@ class SlotFollower:
             is_shared = capture.names.publication != capture.names.derived
             if is_made or not is_shared:
                 left += drop_publication(control, capture.names.publication, is_shared)
-            forget_state(capture.home)
+            forget_state(capture.files)
             return DetachResult(is_dropped, capture_dropped=is_dropped, left=left)
 
 
@@ -182,7 +187,7 @@ def _key_of_deletes(source: str, table: PostgresTable, by_key: Sequence[str]) ->
             source,
             f'table "{name_of_handle(table.asked)}" cannot go by key',
             detail="delete_by_key needs a primary key that is the table's replica identity",
-            hint=f"ALTER TABLE {table.quoted_name} REPLICA IDENTITY DEFAULT",
+            hint=f"ALTER TABLE {table.quoted_name} REPLICA IDENTITY DEFAULT;",
         )
     return tuple(table.column_numbers[name] for name in table.primary_key)
 
@@ -191,9 +196,9 @@ def _check_identity(source: str, table: PostgresTable, columns: Sequence[str]) -
     """A SchemaError if the old values of one of these columns would not be in the stream."""
     lacking = table.parts_without_old(columns)
     if lacking:
-        mend = "; ".join(f"ALTER TABLE {part.name} REPLICA IDENTITY FULL" for part in lacking)
+        mend = " ".join(f"ALTER TABLE {part.name} REPLICA IDENTITY FULL;" for part in lacking)
         more = (
-            f" or list it in delete_by_key, which needs its key {', '.join(table.primary_key)}"
+            f", or list it in delete_by_key, which needs its key {', '.join(table.primary_key)}"
             if table.primary_key
             else ""
         )
@@ -201,5 +206,5 @@ def _check_identity(source: str, table: PostgresTable, columns: Sequence[str]) -
             source,
             f'table "{name_of_handle(table.asked)}" does not tell the old values of changed rows',
             detail="its replica identity does not cover every column that the views read",
-            hint=f"let its owner run: {mend};{more}",
+            hint=f"{mend} -- as its owner{more}",
         )

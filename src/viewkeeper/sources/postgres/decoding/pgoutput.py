@@ -33,7 +33,6 @@ from typing import Protocol
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.postgres.decoding.slot import FollowedTable
-from viewkeeper.sources.postgres.decoding.spooled_rows import ABSENT, spooled_name
 from viewkeeper.sources.postgres.errors import (
     no_old_row_error,
     partly_emptied_error,
@@ -62,6 +61,8 @@ PAYLOAD = 25
 """Where the message begins in a frame."""
 UNCHANGED = b"\xff\xfe"
 """In place of a large value that an update left as it was."""
+ABSENT = b"\xff\xff"
+"""In the spool, in place of a value that did not come; no text of PostgreSQL, which is UTF-8."""
 
 _TEXT, _NULL, _SAME = (ord(kind) for kind in "tnu")
 _long, _short, _signed = (Struct(f"!{kind}").unpack_from for kind in "IHi")
@@ -70,6 +71,16 @@ _BEGIN_SIZE, _COMMIT_SIZE = 46, 51
 # Positions and times are numbers with a sign, which they never have.
 _NUMBER_MAX = 1 << 63
 _TIME_MAX = 1 << 58
+
+
+def spooled_name(number: int, kind: int) -> str:
+    """The name of a column in the spool: its number and the type that it has now, so that neither a
+    rename nor another type changes what is there already.
+
+    >>> spooled_name(3, 701)
+    '3:701'
+    """
+    return f"{number}:{kind}"
 
 
 class MalformedFrameError(ValueError):

@@ -19,8 +19,9 @@ again. If it does not, this is another server, or one that was restored to an ea
 nothing may go on over the gap. The shapes that followed tables had since the last acknowledged
 position (`shape_steps`) are in a file of their own, which is seldom written.
 
-The files are replaced as a whole. They reach the disk before the slot is advanced; what merely was
-reported since may be lost with the power, never with the process.
+The files are replaced as a whole. They are durable before the slot is advanced. What merely was
+reported since may be lost with the power, or, where the warehouse is in object storage, with the
+process: then an earlier transaction, which the server still sends, is the one that must come again.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from psycopg import errors
@@ -40,8 +41,7 @@ from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.state_files import read_state_file
-from viewkeeper.storage.sealed_json import write_sealed
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.storage.typed_json import read_typed
 
 _NAME_MAX = 63
@@ -52,6 +52,12 @@ SELECT active_pid, coalesce(wal_status, ''), (confirmed_flush_lsn - '0/0')::int8
        (pg_current_wal_lsn() - restart_lsn)::int8, safe_wal_size, database, coalesce(plugin, '')
   FROM pg_replication_slots WHERE slot_name = %s
 """
+_END_STREAM = """
+SELECT pg_terminate_backend(a.pid, %s) FROM pg_replication_slots s
+  JOIN pg_stat_activity a ON a.pid = s.active_pid
+ WHERE s.slot_name = %s AND s.database = current_database() AND a.application_name = %s
+"""
+_END_MS = 5_000
 _PUBLICATION = """
 SELECT puballtables, pubviaroot, pubinsert AND pubupdate AND pubdelete AND pubtruncate
   FROM pg_publication WHERE pubname = %s
@@ -183,6 +189,15 @@ def drop_slot(connection: PgConnection, source: str, name: str) -> bool:
         f'its slot "{name}" is used by another process',
         hint="stop the `viewkeeper run` that uses it",
     )
+
+
+def end_stream(connection: PgConnection, slot: str, connection_name: str) -> None:
+    """End the connection that streams from a slot, if it has this name, and wait for its end.
+
+    Where the role may not, the slot is found to be in use.
+    """
+    with suppress(errors.InsufficientPrivilege):
+        connection.execute(_END_STREAM, (_END_MS, slot, connection_name))
 
 
 def ensure_publication(
@@ -327,9 +342,9 @@ class PostgresState:
     version: int = VERSION
 
 
-def read_state(home: Path) -> PostgresState | None:
+def read_state(files: StateFiles) -> PostgresState | None:
     """What was remembered; None if nothing was."""
-    return read_state_file(home / FILE, "state", _decode_state)
+    return files.read_file(FILE, "state", _decode_state)
 
 
 def _decode_state(stored: Any) -> PostgresState:
@@ -339,20 +354,23 @@ def _decode_state(stored: Any) -> PostgresState:
     return read_typed(PostgresState, stored)
 
 
-def write_state(home: Path, state: PostgresState, durable: bool) -> None:
-    write_sealed(home / FILE, "state", asdict(state), durable=durable)
+def write_state(files: StateFiles, state: PostgresState, durable: bool) -> None:
+    """What is not durable may be lost with the power, or, in object storage, with the process."""
+    if durable:
+        files.write_file(FILE, "state", asdict(state))
+    else:
+        files.note_file(FILE, "state", asdict(state), durable=False)
 
 
-def read_steps(home: Path) -> list[list[dict[str, Any]]]:
+def read_steps(files: StateFiles) -> list[list[dict[str, Any]]]:
     """The steps that were remembered, per table."""
     read = partial(read_typed, list[list[dict[str, Any]]])
-    return read_state_file(home / SHAPES, "shapes", read) or []
+    return files.read_file(SHAPES, "shapes", read) or []
 
 
-def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:
-    write_sealed(home / SHAPES, "shapes", steps)
+def write_steps(files: StateFiles, steps: list[list[dict[str, Any]]]) -> None:
+    files.write_file(SHAPES, "shapes", steps)
 
 
-def forget_state(home: Path) -> None:
-    (home / FILE).unlink(missing_ok=True)
-    (home / SHAPES).unlink(missing_ok=True)
+def forget_state(files: StateFiles) -> None:
+    files.remove_files((FILE, SHAPES))

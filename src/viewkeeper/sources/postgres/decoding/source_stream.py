@@ -14,6 +14,10 @@ until it has passed that. While nothing was written it costs one round trip. Sch
 the stream too: event triggers put them there, or a look does, which compares the catalogue with the
 history of shapes (`ddl_watch`).
 
+A process that has lost the warehouse, and is stopped, keeps the slot until the server's patience
+with it ends. Who holds the warehouse now ends the connection of that process, and of no other: one
+that serves another project keeps the slot, which is an error then.
+
 From time to time a look also keeps house: a slot that would fill the server's disk is dropped, and
 one that is idle is let advance.
 """
@@ -34,13 +38,16 @@ from viewkeeper.sources.postgres.decoding.ddl_watch import emit_shapes, is_watch
 from viewkeeper.sources.postgres.decoding.slot import (
     drop_slot,
     emit_mark,
+    end_stream,
     flushed_position,
     read_slot,
 )
+from viewkeeper.sources.postgres.decoding.stream import lsn_text
 from viewkeeper.sources.postgres.errors import format_size, hold_lost_error, retention_error
 from viewkeeper.sources.postgres.shape_steps import schema_changes_of, unexplained_shapes
 from viewkeeper.sources.postgres.types import PgConnection
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.stream.socket_hint import SocketHint
 from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.updates.source_protocol import LOOK_TRANSACTIONS, Boundary
 
@@ -60,6 +67,11 @@ class SourceStream:
         self._describer = describer
         self._keeper: CopyKeeper | None = None
         self._holds: dict[str, tuple[int, float]] = {}
+        self._predecessor: str | None = None
+
+    def inherit_from(self, connection_name: str) -> None:
+        """Take our slot from connections of this name, whenever it is opened."""
+        self._predecessor = connection_name[: postgres_server.NAME_BYTES]
 
     def describe_source(self) -> str:
         """Where the database is, and how schema changes become known."""
@@ -81,6 +93,8 @@ class SourceStream:
             self._open_copy(control)
         elif not capture.is_open or not capture.is_alive():
             self.flushed = 0
+            if self._predecessor is not None:
+                end_stream(control, capture.names.slot, self._predecessor)
             capture.open_stream(control)
 
     def read_flushed(self, control: PgConnection, after: int, limit: int) -> bool:
@@ -117,7 +131,8 @@ class SourceStream:
         if after < floor:
             raise GapError(
                 self._source,
-                f"position {after} is not one of this server's stream, which begins at {floor}",
+                f"position {lsn_text(after)} is not one of this server's stream, which begins at "
+                f"{lsn_text(floor)}",
                 detail="its slot is a new one, or it was restored from a backup",
                 hint=reload_hint(),
             )
@@ -255,6 +270,7 @@ class DecodingLook:
         self._saved_position = 0
         self._compared_until = 0
         self._compare_at = 0.0
+        self._hint = SocketHint()
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """What was committed after a position, one boundary per transaction.
@@ -264,6 +280,7 @@ class DecodingLook:
         capture = self._capture
         with self._describer.connections.use_control() as control:
             self._stream.open_stream(control)
+            waiting, before = capture.waiting_bytes, self._stream.flushed
             is_read = self._stream.read_flushed(control, after, LOOK_TRANSACTIONS)
             if is_read and self._is_compare_due():
                 self.compare_shapes(control)
@@ -274,7 +291,14 @@ class DecodingLook:
             if newest is not None and newest != self._saved_position:
                 capture.save_state(durable=False)
                 self._saved_position = newest
-            return self._report_boundaries(after)
+            reported = self._report_boundaries(after)
+            has_moved = not is_read or self._stream.flushed != before
+            self._hint.note_look(waiting, has_moved, bool(reported))
+            return reported
+
+    def has_news(self) -> bool | None:
+        """Whether the server has sent something since the last look."""
+        return self._hint.has_news(self._capture.waiting_bytes)
 
     def has_passed(self, position: int) -> bool:
         """A transaction lies before the end of its commit, which is flushed when it is reported."""

@@ -1,7 +1,7 @@
 """Reading a followed PostgreSQL database: changes from the spool, answers in shared snapshots.
 
 The changes of a range are in the spool once the stream was read so far. Where rows are deleted by
-key, values that did not come are read from the table (`spooled_rows`).
+key, values that did not come are read from the table.
 
 For answers, the coordinator's transaction locks the tables and exports a snapshot (`questions`).
 Then the stream is read past a watermark that was committed after the snapshot: nothing that the
@@ -10,16 +10,27 @@ changes that answers need. A transaction is in the snapshot if its id is visible
 commit lies in the log. So the snapshot contains everything up to the newest visible position,
 except for those below it that are not visible. The tail of a table has its changes after the asked
 position and, from the whole spool, those that the snapshot lacks.
+
+A column is spooled under its number and the type that it had (`spooled_name`). Text that was
+written in an earlier type reads the same in a wider one, with one exception: a `real` has fewer
+digits than the `double precision` that it becomes.
+
+In a table whose rows are deleted by key, a large value that an update left as it was comes with
+neither the old row, which is not logged, nor the new one. If the row was changed again in the range
+that is read, nobody needs the value: it stays NULL. If not, the row is read by its key, in a
+snapshot that has every event of that key up to there and none after. If there is one after, a
+BarrierError names its position: read as one range, the value is not needed.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -42,21 +53,141 @@ from viewkeeper.sources.postgres.answers.snapshot import (
 )
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.capture import SlotCapture
+from viewkeeper.sources.postgres.decoding.pgoutput import ABSENT
 from viewkeeper.sources.postgres.decoding.source_stream import SourceStream
-from viewkeeper.sources.postgres.decoding.spooled_rows import (
-    Key,
-    complete_rows,
-    find_incomplete,
-    later_event,
-    select_spooled,
-    without_absent,
-)
 from viewkeeper.sources.postgres.errors import partition_gone_error
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import PgConnection, convert_text
 from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.storage import disk
-from viewkeeper.updates.source_protocol import POSITION, TableBatches, Tables
+from viewkeeper.updates.source_protocol import COUNT, POSITION, TableBatches, Tables
+
+_REAL = 700
+
+
+def select_spooled(batch: pa.RecordBatch, columns: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
+    """The columns with these numbers by their names, as text in these types; NULL for those that
+    were not there yet."""
+    held: dict[int, tuple[str, int]] = {}
+    for name in batch.schema.names:
+        number, mark, kind = name.partition(":")
+        if mark:
+            held[int(number)] = (name, int(kind))
+    arrays: list[Any] = []
+    for wanted, now in columns.values():
+        if wanted not in held:
+            arrays.append(pa.nulls(batch.num_rows, pa.binary()))
+            continue
+        name, then = held[wanted]
+        values = batch.column(name)
+        arrays.append(_widen_real(values) if then == _REAL != now else values)
+    arrays += [batch.column(COUNT), batch.column(POSITION)]
+    return pa.RecordBatch.from_arrays(arrays, [*columns, COUNT, POSITION])
+
+
+def _widen_real(values: Any) -> Any:
+    """The text of a real as that of the double precision with the same value."""
+    doubles = values.cast(pa.string()).cast(pa.float32()).cast(pa.float64())
+    texts = [None if value is None else repr(value).encode() for value in doubles.to_pylist()]
+    return pa.array(texts, pa.binary())
+
+
+Key = tuple[bytes | None, ...]
+Batches = Callable[[], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class IncompleteRows:
+    """Rows that lack a value and are the last of their key: by their number in the range."""
+
+    rows: Mapping[int, Key]
+
+    @property
+    def keys(self) -> list[Key]:
+        return list(dict.fromkeys(self.rows.values()))
+
+
+def without_absent(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The batch with NULL for what did not come."""
+    for name in names:
+        column = batch.column(name)
+        absent = pc.equal(column, pa.scalar(ABSENT, pa.binary()))
+        if pc.any(absent, min_count=0).as_py():
+            cleared = pc.if_else(absent, pa.scalar(None, pa.binary()), column)
+            batch = batch.set_column(batch.schema.get_field_index(name), name, cleared)
+    return batch
+
+
+def find_incomplete(batches: Batches, key: Sequence[str], names: Sequence[str]) -> IncompleteRows:
+    """The rows of a range that have to be completed."""
+    lacking = {
+        row for batch in batches() for row, lacks in _keys_lacking(batch, key, names) if lacks
+    }
+    if not lacking:
+        return IncompleteRows({})
+    last: dict[Key, tuple[int, bool]] = {}
+    number = 0
+    for batch in batches():
+        for row, lacks in _keys_lacking(batch, key, names):
+            if row in lacking:
+                last[row] = (number, lacks)
+            number += 1
+    return IncompleteRows({at: row for row, (at, lacks) in last.items() if lacks})
+
+
+def _keys_lacking(
+    batch: pa.RecordBatch, key: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[Key, bool]]:
+    """Per row its key, and whether it lacks one of the named values."""
+    lacks: Any = pa.repeat(pa.scalar(False), batch.num_rows)
+    for name in names:
+        absent: Any = pc.equal(batch.column(name), pa.scalar(ABSENT, pa.binary()))
+        lacks = pc.or_(lacks, absent.fill_null(False))
+    columns = [batch.column(name).to_pylist() for name in key]
+    return zip(zip(*columns, strict=True), lacks.to_pylist(), strict=True)
+
+
+def later_event(
+    batches: Iterable[pa.RecordBatch],
+    key: Sequence[str],
+    keys: Sequence[Key],
+    holes: Collection[int],
+) -> int | None:
+    """The last position at which one of these keys was changed, leaving out what is not visible."""
+    asked, last = set(keys), None
+    for batch in batches:
+        positions = batch.column(POSITION).to_pylist()
+        for (row, _), position in zip(_keys_lacking(batch, key, ()), positions, strict=True):
+            if row in asked and position not in holes:
+                last = position
+    return last
+
+
+def complete_rows(
+    batches: Batches,
+    shape: PostgresLayout,
+    rows: IncompleteRows,
+    values: Mapping[Key, Mapping[str, object]],
+) -> Iterator[pa.RecordBatch]:
+    """The batches typed, with the values that were read put in."""
+    number = 0
+    for batch in batches():
+        typed = shape.from_spool(without_absent(batch, shape.names))
+        inside = {at - number: k for at, k in rows.rows.items() if 0 <= at - number < len(batch)}
+        for index, name in enumerate(shape.names):
+            places = {
+                at: values[key][name]
+                for at, key in inside.items()
+                if batch.column(name)[at].as_py() == ABSENT
+            }
+            if places:
+                column = typed.column(name).to_pylist()
+                for at, value in places.items():
+                    column[at] = value
+                typed = typed.set_column(index, name, pa.array(column, shape.kinds[index].arrow))
+        number += len(batch)
+        yield typed.select([*shape.names, COUNT, POSITION])
+
 
 Texts = Mapping[str, tuple[int, int]]
 INLINE_BYTES = 64 << 20
@@ -133,7 +264,7 @@ class SpoolReader:
         after: int,
         until: int,
     ) -> Iterator[pa.RecordBatch]:
-        """The changes of a table whose rows are deleted by key; `spooled_rows` says what they may
+        """The changes of a table whose rows are deleted by key; the module says what they may
         lack."""
         oid, numbers = self._describer.oid_of(handle), self._describer.column_numbers(handle)
         table, by_number = str(oid), self._capture.shapes.history.latest_shape(oid).by_number
@@ -288,7 +419,7 @@ class SeenTransactions:
             for each in self.included
             if each.position > after and key in (*each.emptied, *each.keyed)
         )
-        return TableTail(_pack_changes(changes, self.capture.home), tuple(barriers))
+        return TableTail(_pack_changes(changes, self.capture.files.local), tuple(barriers))
 
     def _table_changes(self, after: int, table: PostgresTable, layout: PostgresLayout) -> pa.Table:
         lacking = pa.array(sorted(self.holes), pa.int64())

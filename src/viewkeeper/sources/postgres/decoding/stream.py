@@ -27,6 +27,7 @@ from viewkeeper.sources.postgres.decoding.pgoutput import EPOCH_SECONDS
 from viewkeeper.sources.postgres.errors import unreadable_stream_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer, error_of_state
 from viewkeeper.sources.postgres.types import PgConnection, quote_literal, quote_name
+from viewkeeper.sources.stream.socket_hint import count_waiting
 
 _STATUS = Struct("!cQQQqB")
 _wide = Struct("!Q").unpack_from
@@ -60,8 +61,9 @@ class ReplicationStream:
         self._server = server
         self._connection: PgConnection = server.open_replication()
         self._pgconn = self._connection.pgconn
+        self._socket = self._pgconn.socket
         self._poll = select.poll()
-        self._poll.register(self._pgconn.socket, select.POLLIN | _HANGUP)
+        self._poll.register(self._socket, select.POLLIN | _HANGUP)
         self.reached = 0
         """Up to where the server has sent everything."""
         self.messages = 0
@@ -105,7 +107,8 @@ class ReplicationStream:
                         self._server.source,
                         f'its slot "{slot}" is used by another process',
                         detail=str(error),
-                        hint="stop the other `viewkeeper run`; a dead one lets go within a minute",
+                        hint="stop the other `viewkeeper run`; a machine that is lost lets go "
+                        "within a minute",
                     ) from None
                 time.sleep(0.1)
 
@@ -228,6 +231,11 @@ class ReplicationStream:
             )
         error: SourceError = error_of_state(source, state, text, is_connection=True)
         return error
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes the server has sent that were not read yet."""
+        return count_waiting(self._socket)
 
     def is_alive(self) -> bool:
         """Whether the server is still there, as far as the socket knows."""

@@ -26,7 +26,6 @@ import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from viewkeeper.sources.postgres.answers.snapshot import read_visible, wait_for_visibility
@@ -44,6 +43,7 @@ from viewkeeper.sources.postgres.shape_query import (
 )
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeCause, ShapeStep
 from viewkeeper.sources.postgres.types import PgConnection
+from viewkeeper.sources.state_files import StateFiles
 
 _MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
@@ -51,9 +51,9 @@ _MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeErro
 class StreamShapes:
     """The history of one stream; used under its source's lock."""
 
-    def __init__(self, server: PostgresServer, home: Path) -> None:
+    def __init__(self, server: PostgresServer, files: StateFiles) -> None:
         self._server = server
-        self._home = home
+        self._files = files
         self._control: PgConnection | None = None
         self._is_saved = True
         self._believed = 0
@@ -68,7 +68,7 @@ class StreamShapes:
         its steps were written down."""
         self._control, self._believed = control, believed
         if not is_resumed:
-            self.history.restore_steps(read_steps(self._home))
+            self.history.restore_steps(read_steps(self._files))
             self.history.fold_until(start)
         self.history.rewind_to(start)
 
@@ -85,7 +85,7 @@ class StreamShapes:
 
     def save_steps(self) -> None:
         if not self._is_saved:
-            write_steps(self._home, self.history.encode_steps())
+            write_steps(self._files, self.history.encode_steps())
             self._is_saved = True
 
     def clear_steps(self) -> None:

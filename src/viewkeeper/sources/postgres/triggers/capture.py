@@ -72,7 +72,7 @@ class TriggerCapture:
 
     def _verify_newest(self, control: PgConnection) -> None:
         """A GapError if the newest look that we know of is not the one of this database."""
-        remembered = read_state(self._describer.home)
+        remembered = read_state(self._describer.files)
         if self._is_verified or remembered is None or remembered.newest is None:
             return
         query = "SELECT at FROM viewkeeper.look WHERE position = %s"
@@ -117,7 +117,7 @@ class TriggerCapture:
             newest = KnownTransaction(int(row[0]), 0, _microseconds_of(row[1]))
             if newest != self._saved:
                 state = PostgresState(_database_id(control), 0, "triggers", newest=newest)
-                write_state(self._describer.home, state, durable=False)
+                write_state(self._describer.files, state, durable=False)
                 self._saved = newest
 
     def find_pending(
@@ -141,6 +141,7 @@ class TriggerCapture:
 
     def acknowledge_position(self, position: int) -> None:
         """Store the position, then trim what every reader has acknowledged."""
+        self._describer.files.save_noted()
         with (
             self._connections.use_control() as control,
             self.hold_lock(control),
@@ -164,7 +165,7 @@ class TriggerCapture:
 
     def forget_all(self) -> None:
         """Nothing is followed any more."""
-        forget_state(self._describer.home)
+        forget_state(self._describer.files)
         self._describer.handles.forget_all()
         self._saved, self._is_verified = None, False
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from viewkeeper.errors import GapError, SchemaError, SourceError
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
-from viewkeeper.sources.postgres.doctor import check_clock
-from viewkeeper.sources.postgres.schema import check_privilege
+from viewkeeper.sources.postgres.doctor import check_clock, table_findings
 from viewkeeper.sources.postgres.triggers.capture import TriggerCapture
 from viewkeeper.sources.postgres.triggers.installation import is_installed
 from viewkeeper.sources.postgres.triggers.log import (
@@ -21,7 +20,14 @@ from viewkeeper.sources.postgres.triggers.log import (
     retained_by_readers,
 )
 from viewkeeper.sources.postgres.types import PgConnection, quote_name, read_row
-from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, Tables
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.updates.source_protocol import (
+    ChangesBehind,
+    Finding,
+    Health,
+    Tables,
+    finding_of_error,
+)
 
 _SERVER = """
 SELECT has_database_privilege(current_database(), 'CREATE'), current_database(),
@@ -75,7 +81,7 @@ class TriggerDoctor:
             with self._describer.connections.use_control() as control:
                 return list(self._examine_server(control, tables))
         except SourceError as error:
-            return [Finding("reachable", "bad", str(error), error.hint)]
+            return [finding_of_error("reachable", error)]
 
     def _examine_server(self, control: PgConnection, tables: Tables) -> Iterator[Finding]:
         version = control.info.server_version
@@ -89,19 +95,21 @@ class TriggerDoctor:
             mend = f"GRANT CREATE ON DATABASE {quote_name(database)} TO {role};"
             yield Finding("privileges", "bad", "the schema viewkeeper cannot be made", mend)
         for name, columns in tables.items():
-            yield self._check_table(control, name, columns)
+            yield from self._check_table(control, name, columns)
         yield check_clock(float(now))
 
-    def _check_table(self, control: PgConnection, name: str, columns: Sequence[str]) -> Finding:
-        title = f"table {name}"
+    def _check_table(
+        self, control: PgConnection, name: str, columns: Sequence[str]
+    ) -> Iterator[Finding]:
+        check = f"table {name_of_handle(name)}"
         try:
             table = self._describer.read_by_handle(control, name)
-            self._describer.check_columns(table, columns)
-            check_privilege(control, self._describer.source, table)
         except SchemaError as error:
-            return Finding(title, "bad", error.message, error.hint)
+            yield finding_of_error(check, error)
+            return
         row = control.execute(_OWNER, (table.oid,)).fetchone()
         if row is not None and not row[0]:
             mend = f"GRANT {row[1]} TO {quote_name(control.info.user)};"
-            return Finding(title, "bad", "only its owner can put triggers on it", mend)
-        return Finding(title, "good", f"{len(columns)} columns can be kept exactly")
+            yield Finding(check, "bad", "only its owner can put triggers on it", mend)
+        obstacles = self._describer.find_obstacles(table, columns)
+        yield from table_findings(control, check, table, columns, obstacles)

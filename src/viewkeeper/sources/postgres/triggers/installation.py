@@ -65,6 +65,7 @@ _SETTINGS = (
     "search_path = pg_catalog, pg_temp",
     "\"TimeZone\" = 'UTC'",
     "\"DateStyle\" = 'ISO'",
+    "\"IntervalStyle\" = 'postgres'",
     "extra_float_digits = 1",
     "bytea_output = 'hex'",
 )
@@ -114,13 +115,26 @@ def capture_table(
         try:
             connection.execute(statement.encode())
         except errors.InsufficientPrivilege as error:
-            raise SchemaError(
-                source,
-                f'the role may not put triggers on table "{name_of_handle(table.asked)}"',
-                detail=str(error).strip(),
-                hint=f"let it be a member of the table's owner: GRANT ... TO "
-                f"{quote_name(connection.info.user)};",
-            ) from None
+            raise _owner_error(connection, source, table, str(error).strip()) from None
+
+
+def require_owner(connection: PgConnection, source: str, table: PostgresTable) -> None:
+    """An error if the role may not put triggers on a table."""
+    query = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s"
+    if connection.execute(query, (table.oid,)).fetchone() == (False,):
+        raise _owner_error(connection, source, table, "it is not a member of the table's owner")
+
+
+def _owner_error(
+    connection: PgConnection, source: str, table: PostgresTable, detail: str
+) -> SchemaError:
+    return SchemaError(
+        source,
+        f'the role may not put triggers on table "{name_of_handle(table.asked)}"',
+        detail=detail,
+        hint=f"let it be a member of the table's owner: GRANT ... TO "
+        f"{quote_name(connection.info.user)};",
+    )
 
 
 def renew_function(
@@ -141,6 +155,8 @@ def log_name(oid: int) -> str:
 
 def _capture_statements(table: PostgresTable, numbers: Collection[int]) -> Iterator[str]:
     log = log_name(table.oid)
+    # First, since its writers hold it when their triggers want the log.
+    yield f"LOCK TABLE {table.quoted_name} IN SHARE ROW EXCLUSIVE MODE"
     yield (
         f"CREATE TABLE IF NOT EXISTS {log} (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
         " xid xid8 NOT NULL DEFAULT pg_current_xact_id(),"

@@ -251,6 +251,10 @@ class TriggerLook:
             capture.save_newest(control)
             return reported
 
+    def has_news(self) -> None:
+        """Nobody can tell: a NOTIFY by the triggers would make all who commit wait for each other,
+        since PostgreSQL orders notifications by one lock."""
+
     def has_passed(self, position: int) -> bool:
         return position <= self._passed
 

@@ -24,8 +24,11 @@ import sqlite3
 from dataclasses import dataclass
 
 from viewkeeper.errors import GapError, reload_hint
-from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, NOW
 from viewkeeper.sources.sqlite.schema import OWN_PREFIX, quote_name
+
+LOG = f"{OWN_PREFIX}log"
+# The time of the statement, in days; 'now' is constant within one statement, so it costs little.
+NOW = "julianday('now')"
 
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS _viewkeeper_database (id TEXT, trimmed INTEGER, shaped INTEGER)",
@@ -59,6 +62,10 @@ class TableCapture:
     gap: bool
     active: bool
     form: str
+
+
+def pending_name(capture: int) -> str:
+    return f"{OWN_PREFIX}pending_{capture}"
 
 
 def lease_name(reader: str, name: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
+    LOG,
     TableCapture,
     active_capture,
     foreign_users,
@@ -27,6 +28,7 @@ from viewkeeper.sources.sqlite.capture.capture_tables import (
     lease_name,
     needed_columns,
     newest_position,
+    pending_name,
     read_captures,
     register_reader,
     remove_all,
@@ -43,7 +45,7 @@ from viewkeeper.sources.sqlite.capture.recorded_shapes import (
     refuse_uncapturable,
     shape_of,
 )
-from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, CaptureStatements, pending_name
+from viewkeeper.sources.sqlite.capture.trigger_sql import CaptureStatements
 from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
 from viewkeeper.sources.sqlite.types import kind_or_refuse
 from viewkeeper.sources.tables.shape import TableFate

@@ -40,11 +40,9 @@ import pyarrow as pa
 
 from viewkeeper.errors import GapError, SchemaError, reload_hint
 from viewkeeper.sources.handles import HandleTarget
-from viewkeeper.sources.sqlite.capture.capture_tables import TableCapture
+from viewkeeper.sources.sqlite.capture.capture_tables import LOG, TableCapture, pending_name
 from viewkeeper.sources.sqlite.capture.trigger_sql import (
-    LOG,
     CaptureStatements,
-    pending_name,
     trigger_prefix,
 )
 from viewkeeper.sources.sqlite.schema import SqliteTable, fold_case, is_before_trigger, read_table
@@ -202,15 +200,6 @@ def write_shape(
     connection.execute(
         "INSERT OR REPLACE INTO _viewkeeper_shape VALUES (?, ?, ?)",
         (relation, seq, json.dumps(asdict(shape))),
-    )
-
-
-def trim_shapes(connection: sqlite3.Connection, position: int) -> None:
-    """Forget the shapes that were over before a position."""
-    connection.execute(
-        "DELETE FROM _viewkeeper_shape WHERE seq < (SELECT max(later.seq) FROM _viewkeeper_shape"
-        " AS later WHERE later.relation = _viewkeeper_shape.relation AND later.seq <= ?)",
-        (position,),
     )
 
 

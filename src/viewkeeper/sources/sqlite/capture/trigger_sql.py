@@ -49,6 +49,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from viewkeeper.sources.sqlite.capture.capture_tables import LOG, NOW, pending_name
 from viewkeeper.sources.sqlite.schema import (
     OWN_PREFIX,
     KeyPart,
@@ -58,15 +59,8 @@ from viewkeeper.sources.sqlite.schema import (
     quote_name,
 )
 
-LOG = f"{OWN_PREFIX}log"
-# The time of the statement, in days; 'now' is constant within one statement, so it costs little.
-NOW = "julianday('now')"
 # From here on `moving` counts, by one more, the updates of the row that have not ended.
 _OWN = 2
-
-
-def pending_name(capture: int) -> str:
-    return f"{OWN_PREFIX}pending_{capture}"
 
 
 def trigger_prefix(capture: int) -> str:

@@ -1,0 +1,78 @@
+"""Why a server does not let us in, whatever language it speaks.
+
+The server is one that only pretends: it refuses everybody, in German. What is meant is in the state
+of its refusal.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.postgres.postgres_server import PostgresServer
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.testing.private_servers import PrivatePostgres
+
+pytest_plugins = ("tests.servers",)
+
+_SSL_REQUEST = 80877103
+_GSS_REQUEST = 80877104
+
+
+@contextmanager
+def refusing(state: str, text: str) -> Iterator[int]:
+    """A server at a port that refuses with this state and text."""
+    fields = b"SFATAL\0VFATAL\0" + f"C{state}\0M{text}\0".encode() + b"\0"
+    error = b"E" + (len(fields) + 4).to_bytes(4, "big") + fields
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    client.settimeout(10)
+                    while int.from_bytes(client.recv(1024)[4:8], "big") in (
+                        _SSL_REQUEST,
+                        _GSS_REQUEST,
+                    ):
+                        client.sendall(b"N")
+                    client.sendall(error)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "meant"),
+    [
+        ("28P01", "Passwort-Authentifizierung fehlgeschlagen", "wrong password, or no such user"),
+        ("28000", "kein pg_hba.conf-Eintrag", "it does not let us in"),
+        ("3D000", "Datenbank »x« existiert nicht", "the database does not exist"),
+        ("53300", "zu viele Verbindungen", "it takes no more connections"),
+        ("42501", "keine Berechtigung", "the role may not connect to the database"),
+    ],
+)
+def test_a_refusal_is_known_by_its_state(state: str, text: str, meant: str) -> None:
+    with refusing(state, text) as port:
+        url = f"postgresql://keeper:hidden@127.0.0.1:{port}/x?sslmode=disable"
+        server = PostgresServer(SourceSettings("shop", "postgres", {"url": url}, "."))
+        with pytest.raises(SourceAwayError, match=meant) as caught:
+            server.open_connection()
+    assert text in str(caught.value.detail)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_real_server_that_misses_the_database(postgres_server: PrivatePostgres) -> None:
+    settings = SourceSettings("shop", "postgres", {"url": postgres_server.url_of("missing")}, ".")
+    with pytest.raises(SourceAwayError, match="the database does not exist"):
+        PostgresServer(settings).open_connection()
