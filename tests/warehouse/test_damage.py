@@ -10,6 +10,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.updates.view_actions import DeleteKeys
 from viewkeeper.warehouse.lake.data_files import write_rows
-from viewkeeper.warehouse.metadata.head import NAME, encode_head, read_head
+from viewkeeper.warehouse.metadata.head import NAME, encode_head, read_flushed_head, read_head
 from viewkeeper.warehouse.metadata.record import Advance, Create
 from viewkeeper.warehouse.rows.stored_actions import evaluate_actions as actions_signed
 from viewkeeper.warehouse.rows.stored_actions import write_negation
@@ -72,7 +73,7 @@ def test_a_damaged_data_file_is_never_read_as_rows(
             write(path, damage(good, chance))
             with pytest.raises(CorruptError, match=path.name) as caught:
                 read_state(tmp_path, world.view)
-            assert f"run --full-refresh {VIEW}" in str(caught.value.hint)
+            assert f"viewkeeper refresh {VIEW}" in str(caught.value.hint)
             with pytest.raises(CorruptError, match=path.name):
                 write_negation(tmp_path, world.view, 99, 99)
         path.write_bytes(good)
@@ -200,3 +201,17 @@ def test_data_files_have_page_checksums(world: World) -> None:
     path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
     with pytest.raises(OSError, match="CRC"):
         pq.read_table(path, page_checksum_verification=True)
+
+
+def test_a_head_is_decoded_again_as_soon_as_a_byte_of_it_is_another(world: World) -> None:
+    path = world.store.local_root / NAME
+    good, head = path.read_bytes(), read_flushed_head(world.store.root)
+    assert read_flushed_head(world.store.root) is head, "the same bytes are not decoded twice"
+    for at in range(0, len(good), 7):
+        write(path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(CorruptError, match=NAME):
+            read_flushed_head(world.store.root)
+    write(path, encode_head(replace(head, plan=head.plan + 1)))
+    assert read_flushed_head(world.store.root).plan == head.plan + 1
+    write(path, good)
+    assert read_flushed_head(world.store.root) == head

@@ -19,7 +19,7 @@ from tests.warehouse.model import LOADED, VIEW, Row, World, opened
 from viewkeeper.errors import WarehouseError
 from viewkeeper.storage import sealed_json
 from viewkeeper.storage.journal_file import PAGE
-from viewkeeper.warehouse import group_commit, journal_writer
+from viewkeeper.warehouse import group_commit
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import NAME, read_flushed_head, read_head
 from viewkeeper.warehouse.metadata.plan_files import load_ledger, load_records, read_commits
@@ -200,7 +200,7 @@ def test_what_a_commit_takes_along_is_there_until_it_is_written(tmp_path: Path) 
 def test_a_new_segment_begins_when_one_is_long(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_writer, "SEGMENT_END", PAGE + 5_000)
+    monkeypatch.setattr(group_commit, "SEGMENT_END", PAGE + 5_000)
     names = set()
     for value in range(40):
         world.append({(value, "t"): 1})

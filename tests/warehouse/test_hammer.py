@@ -1,8 +1,8 @@
 """Readers in other processes against a writer that commits, merges and cleans without a pause.
 
-A reader holds no lock: between its listing of a log and its reading of a file, upkeep may have
-replaced and removed what was listed. It reads again, from the next head if need be, and never calls
-anything damaged.
+Small commits go to the journal, others into files. A reader holds no lock: between its listing of a
+log and its reading of a file, upkeep may have replaced and removed what was listed. It reads again,
+from the next head if need be, and never calls anything damaged.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from viewkeeper.warehouse.rows.view_state import newest_state, read_state
 
 READS = 25
 LIMIT_SECONDS = 300.0
+WAYS = pytest.mark.parametrize("journal", [False, True], ids=["files", "journal"])
 
 
 def read_on(root: Path, reads: int, results: multiprocessing.SimpleQueue[object]) -> None:
@@ -37,10 +39,12 @@ def read_on(root: Path, reads: int, results: multiprocessing.SimpleQueue[object]
     results.put(reads)
 
 
-def hammer(root: Path, reads: int) -> list[object]:
+def hammer(root: Path, reads: int, journal: bool) -> list[object]:
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     with opened(root) as world:
+        if journal:
+            world.store.group.begin(nullcontext)
         world.append({(0, "x"): 1})
         readers = [context.Process(target=read_on, args=(root, reads, results)) for _ in range(2)]
         for reader in readers:
@@ -53,23 +57,27 @@ def hammer(root: Path, reads: int) -> list[object]:
 
 
 def write_on(world: World, wanted: Callable[[], bool]) -> None:
-    """Commit, merge and clean up; nothing that was replaced is kept for a second."""
+    """Commit, flush, merge and clean up; nothing that was replaced is kept for a second."""
     end, number = time.monotonic() + LIMIT_SECONDS, 0
     while wanted() and time.monotonic() < end:
         number += 1
         world.append({(number, "x"): 1})
-        if number % 3 == 0:
+        if number % 5 == 0:
+            world.store.group.flush_tables()
+        if number % (12 if world.store.group.is_on else 3) == 0:
             merge_tail(world.store, VIEW)
             clean_warehouse(world.store, retention_s=0.2, fold_at_least=5)
 
 
-def test_readers_survive_upkeep(tmp_path: Path) -> None:
-    assert hammer(tmp_path, READS) == [READS, READS]
+@WAYS
+def test_readers_survive_upkeep(tmp_path: Path, journal: bool) -> None:
+    assert hammer(tmp_path, READS, journal) == [READS, READS]
 
 
 @pytest.mark.campaign
-def test_readers_survive_upkeep_for_long(tmp_path: Path) -> None:
-    assert hammer(tmp_path, 40 * READS) == [40 * READS, 40 * READS]
+@WAYS
+def test_readers_survive_upkeep_for_long(tmp_path: Path, journal: bool) -> None:
+    assert hammer(tmp_path, 40 * READS, journal) == [40 * READS, 40 * READS]
 
 
 def test_what_the_log_named_within_the_retention_stays(tmp_path: Path) -> None:

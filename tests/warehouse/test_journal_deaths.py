@@ -17,7 +17,7 @@ from tests.warehouse.journal_world import SYNCS, is_whole, lake_rows, segments
 from tests.warehouse.model import VIEW, Row, World, bag, folder_of, opened
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage.journal_file import PAGE
-from viewkeeper.warehouse import group_commit, journal_writer
+from viewkeeper.warehouse import group_commit
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.metadata.record import Resume, Stop
@@ -33,7 +33,7 @@ MANY: dict[Row, int] = {(n, "many"): 1 for n in range(5_001)}
 def short_segments() -> Iterator[None]:
     """Segments that are quickly copied."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal_writer, "SEGMENT_BYTES", 64 << 10)
+        patch.setattr(group_commit, "SEGMENT_BYTES", 64 << 10)
         yield
 
 
@@ -93,7 +93,7 @@ def test_killed_at_any_moment(template: World, tmp_path: Path, name: str, thorou
         world = copied(template, folder)
         with pytest.MonkeyPatch.context() as patch:
             if name == "rotation":
-                patch.setattr(journal_writer, "SEGMENT_END", PAGE)
+                patch.setattr(group_commit, "SEGMENT_END", PAGE)
             world.store.group.begin(nullcontext)
             if name != "commit" or moment % 2:
                 world.append({(50, "before"): 1})
@@ -241,7 +241,7 @@ def test_random_commits_flushes_kills_and_upkeep_agree_with_the_model(
 ) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(group_commit, "UNFLUSHED_ROWS", 200)
-    monkeypatch.setattr(journal_writer, "SEGMENT_END", PAGE + 20_000)
+    monkeypatch.setattr(group_commit, "SEGMENT_END", PAGE + 20_000)
     with opened(tmp_path) as world:
         world.store.abandon_store()
         world.store = Store.open(tmp_path, "test", time.time)

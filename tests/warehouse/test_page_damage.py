@@ -68,7 +68,7 @@ def test_spark_refuses_a_damaged_page(
         ):
             with pytest.raises(CorruptError, match=path.name) as refused:
                 action()
-            assert f"--full-refresh {VIEW}" in (refused.value.hint or "")
+            assert f"viewkeeper refresh {VIEW}" in (refused.value.hint or "")
 
 
 def test_a_row_that_names_a_file_blames_none(damaged: tuple[World, Path]) -> None:

@@ -244,10 +244,16 @@ def test_a_condition_without_a_value_is_no_damage(keeping: World, where: Any) ->
     assert view.arrow(columns=["s"], where=pc.field("k") == 11)["s"].to_pylist() == ["text 11"] * 2
 
 
+@pytest.mark.parametrize("mapped_rows", [0, spark_frames.MAPPED_ROWS], ids=["joined", "mapped"])
 def test_spark_shows_the_same_and_compaction_puts_rows_in_order(
-    keeping: World, spark: SparkSession, tmp_path: Path
+    keeping: World,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mapped_rows: int,
 ) -> None:
     """Two large files of one size, counts above one, an as-of read, and what lies ahead."""
+    monkeypatch.setattr(spark_frames, "MAPPED_ROWS", mapped_rows)
     world, root = keeping, keeping.store.local_root
     world.append({(k, f"text {k}"): 1 for k in range(30, 35)})
     world.append({(31, "text 31"): -1, (None, None): 1, (40, "soon gone"): -1})
@@ -271,3 +277,29 @@ def test_spark_shows_the_same_and_compaction_puts_rows_in_order(
     assert {*body} <= {*world.store.active_files(VIEW)}, "what is in order stays as it is"
     compact_view(world.store, spark, VIEW, world.view.ts)
     agree()
+
+
+def test_every_bit_of_the_map_is_the_row_that_it_stands_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Files of several sizes, around the ends of words of 64 rows; some are not touched at all."""
+    places = (0, 1, 62, 63, 64, 65, 126, 127, 128, 191, 192)
+    with small_sizes(), Store.open(tmp_path / "warehouse", "test", time.time) as store:
+        world = World(store)
+        first = 0
+        for number, rows in enumerate((193, 64, 65, 1_000, 128)):
+            body = {(first + k, f"text {first + k}"): 1 for k in range(rows)}
+            world.load(body) if number == 0 else world.append(body)
+            first += 10_000
+        for file in (0, 1, 2, 4):
+            gone = [10_000 * file + k for k in places if k < (193, 64, 65, 0, 128)[file]]
+            world.append({(k, f"text {k}"): -1 for k in gone})
+        frame = state_frame(spark, store.local_root, world.view, tmp_path / "staging")
+        meant = read_state(store.local_root, world.view)
+        plan: Any = frame._jdf
+        assert "getbit" in plan.queryExecution().optimizedPlan().toString()
+        assert frame.count() == meant.num_rows == 193 + 64 + 65 + 1_000 + 128 - 11 - 4 - 5 - 8
+        assert bag_of(frame.toArrow()) == bag_of(meant)
+        assert bag_of(frame.where("k % 64 = 63").toArrow()) == bag_of(
+            meant.filter(pc.equal(pc.bit_wise_and(meant["k"], 63), 63))
+        )

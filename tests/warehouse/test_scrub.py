@@ -15,6 +15,7 @@ from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.main import cli
 from viewkeeper.errors import CorruptError
 from viewkeeper.sources.handles import SourceHandles
+from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.merge import merge_tail
@@ -35,7 +36,9 @@ def project(tmp_path: Path) -> Path:
             world.append({(k, "x"): 1})
         merge_tail(world.store, VIEW)
         world.append({(9, "y"): 1})
-        SourceHandles(root / "sources" / "shop").add_target("orders", "17", {"id": "1"})
+        SourceHandles(FolderStateFiles(root / "sources" / "shop")).add_target(
+            "orders", "17", {"id": "1"}
+        )
     return tmp_path
 
 
@@ -93,7 +96,7 @@ def test_verify_files_says_what_mends_and_exits_with_one(project: Path) -> None:
     result = verify_files(project)
     assert result.exit_code == 1
     assert path.name in result.output
-    assert f"run --full-refresh {VIEW}" in result.output
+    assert f"viewkeeper refresh {VIEW}" in result.output
     body = json.loads(verify_files(project, "--json").stdout)
     assert not body["ok"]
     assert path.name in body["damaged"][0]["message"]

@@ -2,7 +2,8 @@
 
 While the lock holds nobody gets in. Here somebody removes the lock file, or a file server has given
 the lock away; the second writer commits, folds and forgets, so that even the numbers of the first
-one's plans and records are free again. The first wakes before or after any of its system calls.
+one's plans and records are free again. The first wakes before or after any of its system calls. The
+same for writers that commit to the journal, from one that a killed process left unflushed.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.warehouse.faults import CALLS
+from tests.warehouse.journal_world import SYNCS
 from tests.warehouse.model import World, opened
 from viewkeeper.errors import LockedError, WarehouseError
 from viewkeeper.warehouse.merge import merge_tail
@@ -30,7 +32,9 @@ ROWS = {(7, "first"): 1}
 
 
 @contextmanager
-def sleeping_at(moment: int, after: bool, meanwhile: Callable[[], None]) -> Iterator[None]:
+def sleeping_at(
+    moment: int, after: bool, meanwhile: Callable[[], None], calls: Sequence[str]
+) -> Iterator[None]:
     """Let something happen before or after the given system call of the block."""
     done = 0
     asleep = False
@@ -57,7 +61,7 @@ def sleeping_at(moment: int, after: bool, meanwhile: Callable[[], None]) -> Iter
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in CALLS:
+        for name in calls:
             patch.setattr(os, name, sleepy(getattr(os, name)))
         yield
 
@@ -70,11 +74,24 @@ def template(tmp_path: Path) -> World:
     return made
 
 
+@pytest.fixture
+def unflushed(tmp_path: Path) -> World:
+    """A warehouse whose writer was killed when its last commit was in the journal alone."""
+    with opened(tmp_path / "template") as made:
+        made.store.group.begin(nullcontext)
+        made.append({(4, "d"): 1})
+        made.store.group.flush_tables()
+        made.append({(5, "e"): 1})
+        made.store.abandon_store()
+    return made
+
+
 class Second:
     """Whoever takes over: it finds out what the first has committed, and goes far beyond."""
 
-    def __init__(self, root: Path, template: World) -> None:
+    def __init__(self, root: Path, template: World, journal: bool = False) -> None:
         self._root = root
+        self._journal = journal
         self._history = list(template.history)
         self._known = template.view.ts
         self.world: World | None = None
@@ -85,6 +102,8 @@ class Second:
         self.world = World(store, history=self._history)
         if self.world.view.ts > self._known:
             self._history.append((self.world.view.ts, Counter(ROWS)))
+        if self._journal:
+            store.group.begin(nullcontext)
         for number in range(3):
             self.world.append({(number, "second"): 1})
         merge_tail(store, self.world.view.view)
@@ -92,16 +111,22 @@ class Second:
         self.world.append({(8, "second"): 1})
 
 
-def attempts(template: World, root: Path, work: Callable[[World], None], stride: int) -> int:
+def attempts(
+    template: World,
+    root: Path,
+    work: Callable[[World], None],
+    stride: int,
+    calls: Sequence[str] = CALLS,
+) -> int:
     """Sleep at every so many calls of some work, or at all; how many calls there were."""
     for number, moment in enumerate(range(1, 1000, stride)):
         for after in (False, True) if stride == 1 else (number % 2 == 0,):
             shutil.rmtree(root, ignore_errors=True)
             shutil.copytree(template.store.local_root, root)
-            second = Second(root, template)
+            second = Second(root, template, journal=calls is SYNCS)
             with (
                 suppress(WarehouseError),
-                sleeping_at(moment, after, second.take_over),
+                sleeping_at(moment, after, second.take_over, calls),
                 Store.open(root, "first", time.time) as store,
             ):
                 work(World(store, history=list(template.history)))
@@ -137,6 +162,18 @@ def test_a_writer_that_slept_folds_nothing(stride: int, template: World, tmp_pat
         clean_warehouse(world.store, retention_s=-1.0, fold_at_least=1)
 
     assert attempts(template, tmp_path / "w", tidy, stride) > 10
+
+
+@STRIDES
+def test_a_writer_that_slept_in_a_small_commit_or_its_flush_commits_nothing(
+    stride: int, unflushed: World, tmp_path: Path
+) -> None:
+    def commit_small(world: World) -> None:
+        world.store.group.begin(nullcontext)
+        world.append(ROWS)
+        world.store.group.flush_tables()
+
+    assert attempts(unflushed, tmp_path / "w", commit_small, stride, SYNCS) > 20
 
 
 def test_numbers_that_are_free_again_let_nobody_back_in(template: World, tmp_path: Path) -> None:

@@ -26,12 +26,14 @@ class ViewActivity:
     `asked_rows` are the rows that the sources gave for its lookups. `largest_keys` has, for every
     fold of the view, the most rows that one of its groups has, or has had since the fold's index
     was made. `freshness` are the median, the 95th and the 99th percentile of the seconds from the
-    commit at a source to the commit here, over the last batches.
+    commit at a source to the commit here, over the last batches. `apart` is why the view advances
+    apart from the others, if it does.
     """
 
     asked_rows: int = 0
     largest_keys: Mapping[str, int] = field(default_factory=dict)
     freshness: tuple[float, ...] = ()
+    apart: str = ""
 
 
 def read_activity(root: StoragePath) -> Mapping[str, ViewActivity]:

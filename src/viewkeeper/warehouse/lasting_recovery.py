@@ -26,26 +26,27 @@ from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.warehouse.group_commit import (
     GroupCommit,
+    JournalWriter,
     LastingTail,
     Unflushed,
     leave_kept,
     write_numbered,
 )
-from viewkeeper.warehouse.journal_writer import JournalWriter
 from viewkeeper.warehouse.lake.verified_files import PATTERN, epoch_of_name
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import Head, advance_by_journal, read_flushed_head
-from viewkeeper.warehouse.metadata.journal_tail import (
+from viewkeeper.warehouse.metadata.plan_files import BatchPlan
+from viewkeeper.warehouse.metadata.record import (
     FOLDER,
     JOURNAL_BEGIN,
     JournalPlace,
     JournalRecord,
     JournalTail,
+    Record,
     TableFlush,
     decode_tail,
 )
-from viewkeeper.warehouse.metadata.plan_files import BatchPlan
-from viewkeeper.warehouse.metadata.record import Record
+from viewkeeper.warehouse.metadata.unfinished_load import unfinished_tables
 from viewkeeper.warehouse.recovery import (
     check_lists,
     empty_folder,
@@ -152,10 +153,14 @@ def _decode_parts(frames: Sequence[Frame], place: StoragePath) -> Iterator[Journ
 def remove_earlier(
     tables: OpenTables, root: StoragePath, head: Head, records: Sequence[Record], guard: Guard
 ) -> None:
-    """Remove data files of earlier epochs that neither the head nor a kept record knows."""
+    """Remove data files of earlier epochs that neither the head nor a kept record knows.
+
+    Those of unfinished loads stay. A process that finds a load gone because another one has
+    committed it holds the lock no more, and is refused before it removes anything.
+    """
     epoch = storage_of(root).epoch
     known = {view.table: view for view in head.views.values()}
-    retired = set(retired_tables(records))
+    kept = set(retired_tables(records)) | unfinished_tables(root)
     removed = {path for _, path in removed_files(records)}
     used = {
         (view.table, file.path)
@@ -166,7 +171,7 @@ def remove_earlier(
     for path in (root / "views").rglob(PATTERN):
         table, view = path.parent.name, known.get(path.parent.name)
         is_damaged = view is not None and view.view in tables.damaged
-        if is_damaged or table in retired or path.name in removed or (table, path.name) in used:
+        if is_damaged or table in kept or path.name in removed or (table, path.name) in used:
             continue
         if epoch_of_name(path.name) < epoch:
             guard()

@@ -23,18 +23,17 @@ from viewkeeper.storage import stored_files
 from viewkeeper.storage.disk import Guard
 from viewkeeper.storage.journal_file import damaged_error
 from viewkeeper.storage.storage_path import StoragePath
-from viewkeeper.storage.stored_files import storage_of
-from viewkeeper.warehouse.group_commit import GroupCommit
+from viewkeeper.warehouse.group_commit import GroupCommit, read_left
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import list_digest
 from viewkeeper.warehouse.lake.verified_files import PATTERN, check_sizes
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_flushed_head
-from viewkeeper.warehouse.metadata.journal_tail import FOLDER as JOURNAL
-from viewkeeper.warehouse.metadata.journal_tail import rows_names_of
-from viewkeeper.warehouse.metadata.record import Create, Drop, Record, Rewrite
+from viewkeeper.warehouse.metadata.record import FOLDER as JOURNAL
+from viewkeeper.warehouse.metadata.record import Create, Drop, Record, Rewrite, rows_names_of
 from viewkeeper.warehouse.metadata.unfinished_load import unfinished_tables
 from viewkeeper.warehouse.redo import OpenTables
+from viewkeeper.warehouse.stable_paths import link_tables
 
 FOLDERS = ("plans", "records", JOURNAL, "views", "published", "spool", "history", "proposals")
 
@@ -72,11 +71,7 @@ def recover_warehouse(root: StoragePath, tables: OpenTables, guard: Guard) -> He
 def _flush_journal(root: StoragePath, tables: OpenTables, head: Head, guard: Guard) -> Head:
     """Bring everything that the journal has into the tables; the head that then holds."""
     if head.journal is not None:
-        path = head.journal.path_below(root)
-        try:
-            frames = storage_of(root).commits.read_prefix(path, head.journal.mark)
-        except FileNotFoundError as error:
-            raise damaged_error(path, "the file is missing") from error
+        frames = read_left(head.journal.path_below(root), head.journal.mark, guard)
         journal = GroupCommit(root, tables, head, guard)
         journal.resume_journal(frames)
         head = journal.head
@@ -100,11 +95,12 @@ def remove_unknown(
     record knows may belong to a batch that is still being written.
     """
     known = {view.table for view in head.views.values()} | set(retired_tables(records))
-    known |= unfinished_tables(stored_files.local_folder(root))
+    known |= unfinished_tables(root)
     for folder in (root / "views").iterdir():
-        if folder.name not in known:
+        if folder.name not in known and stored_files.read_link(folder) is None:
             guard()
             stored_files.remove_tree(folder)
+    link_tables(root / "views", head, guard)
     removed = {path for _, path in removed_files(records)}
     for view in head.views.values():
         if view.view in tables.damaged:

@@ -28,7 +28,6 @@ from viewkeeper.warehouse.lake.lake_table import (
 )
 from viewkeeper.warehouse.metadata import head as heads
 from viewkeeper.warehouse.metadata.head import Head, TableLocation, ViewHead
-from viewkeeper.warehouse.metadata.journal_tail import TableFlush
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
@@ -36,10 +35,13 @@ from viewkeeper.warehouse.metadata.record import (
     Drop,
     Record,
     Redefine,
+    Refresh,
     Resume,
     Rewrite,
     Stop,
+    TableFlush,
 )
+from viewkeeper.warehouse.stable_paths import link_tables
 
 
 class OpenTables:
@@ -66,8 +68,10 @@ class OpenTables:
                 stored_schema(view.schema),
                 self._redone_version(view.location.version),
             )
-            table = LakeTable.open(folder, stored, self._guard, version)
-            refuse_other_version(folder, table.version, view.location.version)
+            table = LakeTable.open_listed(folder, stored, self._guard, view)
+            if table is None:
+                table = LakeTable.open(folder, stored, self._guard, version)
+                refuse_other_version(folder, table.version, view.location.version)
             self._open[view.table] = table
         return self._open[view.table]
 
@@ -106,11 +110,14 @@ class OpenTables:
                     locations[change.view] = self._redo_rewrite(head.views, change, record)
                 case Redefine():
                     locations[change.view] = self._redo_redefine(head.views, change, record)
-                case Advance() | Stop() | Resume() | Drop():
+                case Advance() | Stop() | Resume() | Refresh() | Drop():
                     pass
                 case _:
                     assert_never(change)
-        return heads.advance_head(head, record, locations)
+        after = heads.advance_head(head, record, locations)
+        if any(isinstance(change, Create | Drop) for change in record.changes):
+            link_tables(self._views, after, self._guard)
+        return after
 
     def redo_flush(self, head: Head, flush: TableFlush) -> Head:
         """Bring the tables to a flush; `head` is that of the record through which it reaches."""
@@ -129,13 +136,11 @@ class OpenTables:
     def _redo_create(self, change: Create, record: Record) -> TableLocation:
         folder = self.folder_of(change.table)
         stored = stored_schema(change.schema)
-        if storage_of(folder).has_lasting_journal:
-            at = record.committed_at
-            table = LakeTable.create_exact(folder, stored, change.view, at, self._guard)
-        else:
+        if not storage_of(folder).has_lasting_journal:
             # Whatever is there was left by an attempt at this very record.
             delta_log.cut_back(folder, delta_log.NOTHING)
-            table = LakeTable.create(folder, stored, change.view, self._guard)
+        at = record.committed_at
+        table = LakeTable.create_exact(folder, stored, change.view, at, self._guard)
         self._open[change.table] = table
         version = table.commit(record.n, record.committed_at, change.files)
         return TableLocation(version, None, list_digest(change.files))

@@ -21,6 +21,7 @@ from viewkeeper.warehouse.metadata.plan_files import Ledger
 from viewkeeper.warehouse.metadata.record import Record
 from viewkeeper.warehouse.metadata.unfinished_load import list_unfinished
 from viewkeeper.warehouse.recovery import removed_files, retired_tables
+from viewkeeper.warehouse.stable_paths import link_tables
 from viewkeeper.warehouse.store import Store
 
 RETENTION_S = 3600.0
@@ -59,6 +60,7 @@ def _delete_replaced(store: Store, old: list[Record]) -> None:
     for table in retired_tables(old):
         with suppress(WarehouseError):
             stored_files.remove_tree(store.table_folder(table))
+    link_tables(store.root / "views", store.head, store.confirm_lock)
 
 
 def _fold_records(store: Store, old: list[Record]) -> None:
@@ -85,6 +87,6 @@ def _fold_plans(store: Store, fold_at_least: int) -> None:
         ledger.add_entries(plan.entries)
     horizon = min((view.horizon for view in store.head.views.values()), default=0)
     # A load that goes on later catches up from its ts.
-    horizon = min([horizon, *(load.ts for load in list_unfinished(store.local_root))])
+    horizon = min([horizon, *(load.ts for load in list_unfinished(store.root))])
     rows = plan_files.entry_rows(ledger.entries_since(horizon))
     plan_files.fold_files(store.root / "plans", rows, old[-1].n, store.confirm_lock)

@@ -20,7 +20,7 @@ from viewkeeper.errors import CorruptError, WarehouseError, reload_hint
 from viewkeeper.storage.named_digest import has_own_bytes
 from viewkeeper.storage.sealed_json import corrupt_error, unseal_data
 from viewkeeper.storage.storage_path import StoragePath, name_of
-from viewkeeper.warehouse.lake.lake_table import files_of
+from viewkeeper.warehouse.lake.lake_table import files_of, library_files_of
 from viewkeeper.warehouse.lake.verified_files import (
     check_size,
     check_sizes,
@@ -106,12 +106,12 @@ class _Scrub:
     def read_view(self, view: ViewHead) -> None:
         folder = self.root / "views" / view.table
         before = len(self.damaged)
-        self.attempt_read(lambda: files_of(folder, view))
+        self.attempt_read(lambda: library_files_of(folder, view))
         for path in sorted((folder / "_delta_log").glob("*.json"), key=name_of):
             self.attempt_read(partial(self._read_entry, path, view.view))
         if len(self.damaged) > before:
             return
-        for file in files_of(folder, view):
+        for file in library_files_of(folder, view):
             self.attempt_read(
                 partial(self._read_data_file, folder / file.path, file.size, view.view)
             )

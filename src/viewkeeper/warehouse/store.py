@@ -45,6 +45,7 @@ from viewkeeper.warehouse.metadata.record import (
     Drop,
     Record,
     Redefine,
+    Refresh,
     Resume,
     Rewrite,
     Stop,
@@ -100,7 +101,7 @@ class RecordCheck:
                     self._check_redefine(change)
                 case Drop():
                     assert change.table == self._head.require_view(change.view).table
-                case Stop() | Resume():
+                case Stop() | Resume() | Refresh():
                     self._head.require_view(change.view)
                 case _:
                     assert_never(change)

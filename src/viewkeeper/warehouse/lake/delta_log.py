@@ -26,16 +26,21 @@ LOG = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
+def entry_path(folder: StoragePath, version: int) -> StoragePath:
+    """The file of the entry that made a version."""
+    return folder / LOG / f"{version:020d}.json"
+
+
 def sync_entry(folder: StoragePath, version: int) -> None:
     """Make one entry durable."""
     log = folder / LOG
-    stored_files.storage_of(log).sync_other(iter([log / f"{version:020d}.json"]))
+    stored_files.storage_of(log).sync_other(iter([entry_path(folder, version)]))
     stored_files.sync_folder(log)
 
 
 def write_entry(folder: StoragePath, version: int, entry: bytes, guard: Guard = no_guard) -> None:
     """Write an entry of our own, durably; somebody else's of that version is an error."""
-    path = folder / LOG / f"{version:020d}.json"
+    path = entry_path(folder, version)
     try:
         stored_files.create_new(path, entry, guard)
     except FileExistsError as error:

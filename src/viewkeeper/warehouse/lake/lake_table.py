@@ -10,12 +10,16 @@ smaller, and an entry that is there already means another writer. The library sy
 entries and checkpoints are synced here. Its own checkpoints and log clean-up are off: both come at
 our moments, and a checkpoint counts only once a head names it.
 
-Handles stay open between commits and are brought up to date when they are asked something.
+Handles stay open between commits and are brought up to date when they are asked something. Most
+tables never need one: what a short log without a checkpoint says is read here (`read_entries`, a
+tenth of the library's cost), and is believed only if the digest that the head has of the list of
+files is that of the files found. In any doubt the library opens the table, and says what is wrong.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +37,7 @@ from deltalake.transaction import (
     Transaction,
 )
 
-from viewkeeper.errors import CorruptError, WarehouseError, reload_hint
+from viewkeeper.errors import CorruptError, RequestTroubleError, WarehouseError, reload_hint
 from viewkeeper.storage import stored_files
 from viewkeeper.storage.disk import Guard, no_guard
 from viewkeeper.storage.storage_path import StoragePath
@@ -103,6 +107,9 @@ ATTEMPTS = 5
 _ERRORS = (DeltaError, OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 """What the library raises; its panics, which Python's exceptions do not include, come on top."""
 
+# The library has no class for a request without an answer, which says nothing of the table.
+_NO_ANSWER = re.compile(r"Generic (S3|GCS|MicrosoftAzure) error")
+
 
 @dataclass(frozen=True, slots=True)
 class ActiveFile:
@@ -130,19 +137,86 @@ def active_file_of(file: DataFile) -> ActiveFile:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LogEntries:
+    """What the entries of a log say up to a version: the files, and the newest record."""
+
+    version: int
+    files: tuple[ActiveFile, ...]
+    applied: int
+
+
+ENTRIES_MAX = 50
+"""A log with more entries is left to the library, which begins with a checkpoint."""
+
+
+def read_entries(folder: StoragePath, version: int) -> LogEntries | None:
+    """A log as its entries say it; None if the library must read it: it is long, it is in object
+    storage, where each entry is a request, or something about it is not as we write it."""
+    if version > ENTRIES_MAX or storage_of(folder).has_lasting_journal:
+        return None
+    files: list[ActiveFile] = []
+    removed: set[str] = set()
+    applied = 0
+    try:
+        # As the library does: the newest first.
+        for number in range(version, -1, -1):
+            entry = delta_log.entry_path(folder, number).read_bytes()
+            actions = [json.loads(line) for line in entry.splitlines()]
+            adds = [action["add"] for action in actions if "add" in action]
+            files += [_added_file(add) for add in adds if add["path"] not in removed]
+            removed |= {action["remove"]["path"] for action in actions if "remove" in action}
+            ours = [action["txn"] for action in actions if "txn" in action]
+            applied = applied or max((t["version"] for t in ours if _is_own(t)), default=0)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return LogEntries(version, tuple(files), applied)
+
+
+def _is_own(transaction: Mapping[str, Any]) -> bool:
+    return bool(transaction["appId"] == delta_log.APPLICATION)
+
+
+def _added_file(add: Mapping[str, Any]) -> ActiveFile:
+    stats = json.loads(add["stats"])
+    low, high = stats["minValues"], stats["maxValues"]
+    counts = (low[COUNT], high[COUNT], low[TS], high[TS])
+    return ActiveFile(add["path"], add["size"], stats["numRecords"], *counts)
+
+
 class LakeTable:
-    """A Delta Lake table that we alone write; `guard` is asked before an entry gets its name."""
+    """A Delta Lake table that we alone write; `guard` is asked before an entry gets its name.
+
+    It is at a version, which holds a record; `handle` is the library's, if it was needed.
+    """
 
     def __init__(
-        self, folder: StoragePath, stored: pa.Schema, handle: DeltaTable, guard: Guard = no_guard
+        self,
+        folder: StoragePath,
+        stored: pa.Schema,
+        opened: DeltaTable | LogEntries,
+        guard: Guard = no_guard,
     ) -> None:
         self.folder = folder
         self.stored = stored
-        self._schema = Schema.from_arrow(stored)
-        self._handle = handle
         self._guard = guard
-        self.version = int(handle.version())
-        self._applied = _transaction_of(handle)
+        if isinstance(opened, LogEntries):
+            self._opened = None
+            self.version, self._applied = opened.version, opened.applied
+        else:
+            self._opened = opened
+            self.version, self._applied = int(opened.version()), _transaction_of(opened)
+
+    @property
+    def _handle(self) -> DeltaTable:
+        if self._opened is None:
+            with _translate_errors(self.folder, "open"):
+                self._opened = _open_handle(self.folder, None)
+        return self._opened
+
+    @property
+    def _schema(self) -> Schema:
+        return Schema.from_arrow(self.stored)
 
     @staticmethod
     def open(
@@ -151,6 +225,16 @@ class LakeTable:
         """A table at its newest version, or at one; what is beyond that is written again."""
         with _translate_errors(folder, "open"):
             return LakeTable(folder, stored, _open_handle(folder, version), guard)
+
+    @staticmethod
+    def open_listed(
+        folder: StoragePath, stored: pa.Schema, guard: Guard, view: ViewHead
+    ) -> LakeTable | None:
+        """A table whose log says what the head says, and no more; None if that is in doubt."""
+        entries = _listed_entries(folder, view)
+        if entries is None or delta_log.entry_path(folder, entries.version + 1).is_file():
+            return None
+        return LakeTable(folder, stored, entries, guard)
 
     @staticmethod
     def create(
@@ -178,14 +262,19 @@ class LakeTable:
     def create_exact(
         folder: StoragePath, stored: pa.Schema, name: str, at: float, guard: Guard
     ) -> LakeTable:
-        """The same with an entry of our own, which is the same however often it is written."""
+        """The same with an entry of our own, which is the same however often it is written, and
+        costs a twentieth."""
         at_ms, schema = int(at * 1000), Schema.from_arrow(stored).to_json()
+        stored_files.make_folder(folder / delta_log.LOG)
+        # A folder may be emptied and used again, for another table.
+        lasts = storage_of(folder).has_lasting_journal
+        named = str(folder) if lasts else f"{folder} {at_ms}"
         plain = LakeTableMetadata({}, frozenset(), frozenset())
         protocol = _protocol_lines(plain, schema) or [
             {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
         ]
         facts = {
-            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, str(folder))),
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, named)),
             "name": name,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": schema,
@@ -196,10 +285,15 @@ class LakeTable:
         about = {"timestamp": at_ms, "operation": "CREATE TABLE", delta_log.APPLICATION: 0}
         lines = [{"commitInfo": about}, *protocol, {"metaData": facts}]
         delta_log.write_entry(folder, 0, _encode_lines(lines), guard)
-        return LakeTable.open(folder, stored, guard, 0)
+        if lasts:
+            return LakeTable.open(folder, stored, guard, 0)
+        stored_files.sync_folder(folder)
+        return LakeTable(folder, stored, LogEntries(0, (), 0), guard)
 
     def applied_record(self) -> int:
         """The newest record that this table holds by its log; 0 for none."""
+        if self._is_current():
+            return self._applied
         with _translate_errors(self.folder, "update"):
             if not storage_of(self.folder).has_lasting_journal:
                 self._handle.update_incremental()
@@ -209,6 +303,11 @@ class LakeTable:
             refuse_other_version(self.folder, int(self._handle.version()), self.version)
         self._applied = _transaction_of(self._handle)
         return self._applied
+
+    def _is_current(self) -> bool:
+        """Whether the library is not needed to know that nobody else has written to the table."""
+        following = delta_log.entry_path(self.folder, self.version + 1)
+        return self._opened is None and not following.is_file()
 
     def commit(
         self,
@@ -291,6 +390,8 @@ class LakeTable:
 
     def active_files(self) -> tuple[ActiveFile, ...]:
         """The files of the newest version."""
+        if self._is_current() and (entries := read_entries(self.folder, self.version)):
+            return entries.files
         self.applied_record()
         return _active_files(self._handle)
 
@@ -311,8 +412,29 @@ class LakeTable:
         delta_log.sync_entry(self.folder, self.version)
 
 
+def _listed_entries(folder: StoragePath, view: ViewHead) -> LogEntries | None:
+    """What the entries of a log say, if they name the files that the head names."""
+    at = view.location
+    if at.checkpoint is not None or at.listed is None:
+        return None
+    entries = read_entries(folder, at.version)
+    if entries is None:
+        return None
+    try:
+        check_list(folder, view, entries.files)
+    except CorruptError:
+        return None
+    return entries
+
+
 def files_of(folder: StoragePath, view: ViewHead) -> tuple[ActiveFile, ...]:
-    """The files that a head names; for readers, who hold no lock.
+    """The files that a head names; for readers, who hold no lock."""
+    entries = _listed_entries(folder, view)
+    return library_files_of(folder, view) if entries is None else entries.files
+
+
+def library_files_of(folder: StoragePath, view: ViewHead) -> tuple[ActiveFile, ...]:
+    """The same as the library, and with it everybody else, reads them.
 
     A writer may remove what replaced entries and checkpoints are made of while they are read, so
     everything is read again before anything is called damaged.
@@ -322,7 +444,7 @@ def files_of(folder: StoragePath, view: ViewHead) -> tuple[ActiveFile, ...]:
             with _translate_errors(folder, "read"):
                 files = _active_files(_open_handle(folder, view.location.version))
             check_list(folder, view, files)
-        except CorruptError:
+        except (CorruptError, RequestTroubleError):
             if attempt == ATTEMPTS - 1:
                 raise
         else:
@@ -368,7 +490,18 @@ def refuse_other_version(folder: StoragePath, found: int, expected: int) -> None
 
 def _open_handle(folder: StoragePath, version: int | None) -> DeltaTable:
     address = storage_of(folder).table_address(folder)
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return DeltaTable(address.url, version=version, storage_options=address.options)
+        except _ERRORS as error:
+            if not _has_no_answer(folder, error):
+                raise
     return DeltaTable(address.url, version=version, storage_options=address.options)
+
+
+def _has_no_answer(folder: StoragePath, error: BaseException) -> bool:
+    """Whether the storage gave none, after the library's own repetitions."""
+    return storage_of(folder).has_lasting_journal and bool(_NO_ANSWER.search(str(error)))
 
 
 def _transaction_of(handle: DeltaTable) -> int:
@@ -425,6 +558,12 @@ def _translate_errors(folder: StoragePath, doing: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, _ERRORS) and type(error).__name__ != "PanicException":
             raise
+        if _has_no_answer(folder, error):
+            raise RequestTroubleError(
+                f'Delta Lake table "{folder}": the storage gives no answer',
+                detail=_first_line(error),
+                hint="nothing is lost: check the endpoint and the network, then run again",
+            ) from error
         kind = CorruptError if doing in ("open", "read") else WarehouseError
         raise kind(
             f'Delta Lake table "{folder}": cannot {doing} it',

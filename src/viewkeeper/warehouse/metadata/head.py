@@ -7,22 +7,23 @@ never sees a table between two records.
 `advance_head` is the whole meaning of a record, as a pure function: head, record and the table
 versions that redo reached, to the next head.
 
-Small commits are in the journal first (`journal_tail`). `head.json` is then the state of the last
-flush and says where in the journal reading goes on; the newest head is that state advanced by the
-records that the journal shows. Whoever computes it gets the same.
+Small commits are in the journal first (`metadata/record.py`). `head.json` is then the state of the
+last flush and says where in the journal reading goes on; the newest head is that state advanced by
+the records that the journal shows. Whoever computes it gets the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, assert_never
 
 import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage.journal_file import damaged_error
-from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
+from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_object
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.stored_files import read_mark, storage_of
 from viewkeeper.storage.typed_json import Readers, read_typed
@@ -32,23 +33,22 @@ from viewkeeper.warehouse.metadata.definition_version import (
     encode_versions,
     schema_text,
 )
-from viewkeeper.warehouse.metadata.journal_tail import (
-    JOURNAL_BEGIN,
-    JournalPlace,
-    JournalTail,
-    decode_tail,
-    is_rows_name,
-)
 from viewkeeper.warehouse.metadata.record import (
+    JOURNAL_BEGIN,
     Advance,
     Create,
     DataFile,
     Drop,
+    JournalPlace,
+    JournalTail,
     Record,
     Redefine,
+    Refresh,
     Resume,
     Rewrite,
     Stop,
+    decode_tail,
+    is_rows_name,
 )
 
 NAME = "head.json"
@@ -155,7 +155,8 @@ def owner_of(table: str) -> str:
 class Head:
     """Record `record` is the newest that is applied, plan `plan` the newest that is finished.
 
-    `journal` is the place behind that record, if there is a journal.
+    `journal` is the place behind that record, if there is a journal. `refreshes` are the views that
+    are to be loaded again: readers see what is stored of them, nobody maintains it.
     """
 
     record: int = 0
@@ -163,6 +164,14 @@ class Head:
     committed_at: float = 0.0
     views: Mapping[str, ViewHead] = field(default_factory=dict)
     journal: JournalPlace | None = None
+    refreshes: tuple[str, ...] = ()
+
+    @property
+    def maintained_views(self) -> Mapping[str, ViewHead]:
+        """What is stored without the views that are to be loaded again, which are like new ones."""
+        if not self.refreshes:
+            return self.views
+        return {n: view for n, view in self.views.items() if owner_of(n) not in self.refreshes}
 
     @property
     def shown_views(self) -> dict[str, ViewHead]:
@@ -194,18 +203,23 @@ def advance_head(
     `locations` are those of the views whose table it changed, `rows` those that it has put into the
     journal.
     """
-    views = dict(head.views)
+    views, refreshes = dict(head.views), {*head.refreshes}
     for change in record.changes:
         if isinstance(change, Drop):
             del views[change.view]
+            refreshes.discard(change.view)
         elif isinstance(change, Create):
             views[change.view] = _create_view(change, record, locations[change.view])
+            refreshes.discard(change.view)
+        elif isinstance(change, Refresh):
+            refreshes.add(change.view)
         else:
             old = views[change.view]
             at = locations.get(change.view, old.location)
             views[change.view] = _change_view(old, change, record, at, rows or {})
     plan = head.plan if record.plan is None else record.plan
-    return Head(record.n, plan, record.committed_at, views, head.journal)
+    left = tuple(sorted(refreshes))
+    return Head(record.n, plan, record.committed_at, views, head.journal, left)
 
 
 def advance_by_journal(head: Head, tail: JournalTail) -> Head:
@@ -281,7 +295,10 @@ def _change_view(
         case Redefine():
             return _redefine_view(old, change, record, at)
         case Stop():
-            return replace(old, stopped=change.reason, stopped_at=record.committed_at)
+            # Tried again in vain, it has stopped since the first time.
+            is_same = old.stopped == change.reason and old.stopped_at is not None
+            since = old.stopped_at if is_same else record.committed_at
+            return replace(old, stopped=change.reason, stopped_at=since)
         case Resume():
             return replace(old, stopped=None, stopped_at=None)
         case _:
@@ -320,6 +337,8 @@ def encode_head(head: Head) -> bytes:
         "views": [_encode_view(view) for view in head.views.values()],
         "journal": [at.segment, at.offset, at.sequence] if at else None,
     }
+    if head.refreshes:
+        body["refreshes"] = list(head.refreshes)
     return seal_body("head", body, FORMAT)
 
 
@@ -332,7 +351,8 @@ def read_head(root: StoragePath) -> Head:
 def read_journal(root: StoragePath) -> tuple[Head, JournalTail]:
     """The head of the last flush, and what the journal shows behind it; without a lock.
 
-    A segment that is gone was flushed in the meantime, so that another head is there.
+    A segment that is gone was flushed in the meantime, so that another head is there; so is one
+    where records are missing between the head and the tail.
     """
     if storage_of(root).has_lasting_journal:
         return _read_lasting(root)
@@ -344,7 +364,10 @@ def read_journal(root: StoragePath) -> tuple[Head, JournalTail]:
         path = head.journal.path_below(root)
         try:
             shown = storage_of(root).commits.read_shown(path, head.journal.mark)[1]
-            return head, decode_tail(shown, path)
+            tail = decode_tail(shown, path)
+            # A record that was committed beside the journal, after we read the head, is not in it.
+            if tail.has_all_after(head.record) or read_flushed_head(root).record == head.record:
+                return head, tail
         except FileNotFoundError as error:
             if head.journal == before:
                 raise damaged_error(path, "the file is missing") from error
@@ -372,13 +395,36 @@ def _read_lasting(root: StoragePath) -> tuple[Head, JournalTail]:
     return head, tail
 
 
+def read_commit_mark(root: StoragePath, head: Head) -> tuple[object, object] | None:
+    """What differs once anything was committed after a head that was read; None without a head.
+
+    That is two questions to the storage, and nothing is read.
+    """
+    file, at = read_mark(root / NAME), head.journal
+    if file is None:
+        return None
+    commits = storage_of(root).commits
+    return file, commits.read_shown_mark(at.path_below(root), at.mark) if at else None
+
+
 def read_flushed_head(root: StoragePath) -> Head:
     """What `head.json` says: the state of the last flush."""
     try:
-        body = unseal_file(root / NAME, "head", _MEND, FORMAT)
+        data = (root / NAME).read_bytes()
     except FileNotFoundError:
         return Head()
-    with translate_decode_errors(root / NAME, "head", _MEND):
+    return _decode_head(data, str(root / NAME))
+
+
+@lru_cache(maxsize=2)
+def _decode_head(data: bytes, path: str) -> Head:
+    """The head in the content of a file.
+
+    Who reads views asks for it before each, and it is mostly what it was: with a hundred views it
+    takes a thousand times as long to decode as to compare.
+    """
+    body = unseal_object(data, path, "head", _MEND, FORMAT)
+    with translate_decode_errors(path, "head", _MEND):
         views = read_typed(tuple[ViewHead, ...], body.pop("views"), _READERS)
         plain = read_typed(Head, body, _READERS)
         return replace(plain, views={view.view: view for view in views})
