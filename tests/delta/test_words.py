@@ -16,6 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.delta.word_judge import judge
+from viewkeeper.delta.evaluate import evaluate_expression
+from viewkeeper.errors import ExpressionError
 from viewkeeper.view.expression import (
     Arithmetic,
     Call,
@@ -327,6 +329,16 @@ def test_decimals(spark: SparkSession) -> None:
             call("in", BOOL, a, lit(exact(1, scale), kind), lit(None, kind)),
         ]
     judge(spark, decimal_square(), expressions, errors=1)
+
+
+@pytest.mark.parametrize("others", [[0], [5, None], [10**38 - 1, 0]])
+def test_a_number_without_room_is_an_error_beside_any_others(others: list[int | None]) -> None:
+    """Arrow rounds it to zero, and says so only of a last row."""
+    kind = pa.decimal128(38, 0)
+    rounded = call("round", kind, column("x", kind), lit(-3, INT))
+    values = [exact(1 - 10**38, 0), *(None if each is None else exact(each, 0) for each in others)]
+    with pytest.raises(ExpressionError, match="does not fit"):
+        evaluate_expression(rounded, pa.table({"0.x": pa.array(values, kind)}))
 
 
 SIGNS: tuple[OneOf["+"], OneOf["-"], OneOf["*"]] = ("+", "-", "*")

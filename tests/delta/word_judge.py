@@ -6,7 +6,7 @@ out of it, and asked for by itself: then Spark must have an error too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.delta.kernel import canonical_floats
+from viewkeeper.engine.spark.error_silence import silence_errors
+from viewkeeper.engine.spark.prompt_answers import hasten_answers
 from viewkeeper.errors import ExpressionError
 from viewkeeper.view.expression import Call, Expression, walk_expression
 from viewkeeper.view.kernel_words import is_evaluable
@@ -52,6 +54,7 @@ def judge(
 
 
 def numbered_in_spark(spark: SparkSession, table: pa.Table) -> None:
+    hasten_answers(spark)
     spark.createDataFrame(table).createOrReplaceTempView("judged")
 
 
@@ -59,11 +62,20 @@ def failing_rows(expression: Expression, table: pa.Table) -> list[int]:
     """The rows for which the kernel has an error."""
     for node in walk_expression(expression):
         assert not isinstance(node, Call) or is_evaluable(node), node
-    try:
-        evaluate_expression(expression, table)
-    except ExpressionError:
-        return [row for row in range(len(table)) if fails(expression, table.slice(row, 1))]
-    return []
+    return list(failing_between(expression, table, 0, len(table)))
+
+
+def failing_between(expression: Expression, table: pa.Table, start: int, end: int) -> Iterator[int]:
+    """The failing rows of a part of a table: none if the part does not fail, else those of its
+    halves."""
+    if not fails(expression, table.slice(start, end - start)):
+        return
+    if end - start == 1:
+        yield start
+        return
+    middle = (start + end) // 2
+    yield from failing_between(expression, table, start, middle)
+    yield from failing_between(expression, table, middle, end)
 
 
 def fails(expression: Expression, table: pa.Table) -> bool:
@@ -82,13 +94,14 @@ def guarded(expression: Expression, without: list[int]) -> str:
 
 
 def assert_same(expression: Expression, table: pa.Table, failing: list[int], found: Any) -> None:
-    kept = [row for row in range(len(table)) if row not in set(failing)]
+    kept = sorted({*range(len(table))}.difference(failing))
     ours = plain(evaluate_expression(expression, table.take(pa.array(kept, pa.int64()))))
     theirs = plain(found.take(pa.array(kept, pa.int64())))
     assert same_type(ours.type, theirs.type), (spark_sql_of(expression), ours.type, theirs.type)
     for row, one, other in zip(kept, ours.to_pylist(), theirs.to_pylist(), strict=True):
-        shown = (spark_sql_of(expression), table.slice(row, 1).to_pylist(), one, other)
-        assert repr(one) == repr(other), shown
+        assert repr(one) == repr(other), (
+            *(spark_sql_of(expression), table.slice(row, 1).to_pylist(), one, other),
+        )
 
 
 def plain(values: Any) -> Any:
@@ -106,9 +119,11 @@ def same_type(ours: pa.DataType, theirs: pa.DataType) -> bool:
 
 
 def assert_spark_fails(spark: SparkSession, expression: Expression, row: int) -> None:
+    """Its error as it is: what PySpark makes of one, for people, takes longer than the query."""
     text = spark_sql_of(expression)
     try:
-        answer = spark.sql(f"SELECT {text} AS x FROM judged WHERE `{ROW}` = {row}").toArrow()
+        with silence_errors():
+            answer = spark.sql(f"SELECT {text} AS x FROM judged WHERE `{ROW}` = {row}").collect()
     except PySparkException:
         return
-    raise AssertionError(f"only the kernel fails: {text} in row {row}: {answer.to_pylist()}")
+    raise AssertionError(f"only the kernel fails: {text} in row {row}: {answer}")

@@ -21,7 +21,7 @@ from viewkeeper.sources.postgres.answers.snapshot import VisibleTransactions
 from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
 from viewkeeper.sources.postgres.decoding.pgoutput import PgoutputDecoder, RelationColumn
 from viewkeeper.sources.postgres.decoding.slot import FollowedTable
-from viewkeeper.sources.postgres.decoding.spooled_rows import select_spooled
+from viewkeeper.sources.postgres.decoding.spool_reader import select_spooled
 from viewkeeper.sources.postgres.decoding.stream import identity_of
 from viewkeeper.sources.postgres.decoding.stream_shapes import (
     StreamShapes,
@@ -32,6 +32,7 @@ from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape
 from viewkeeper.sources.postgres.types import PostgresKind
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.sources.stream.stage import TransactionStage
 
 _LINES = Path(__file__).with_name("pgoutput.txt").read_text().splitlines()
@@ -47,7 +48,7 @@ class Catalogue:
 
     def __init__(self) -> None:
         settings = SourceSettings("shop", "postgres", {}, str(_HOME), str(_HOME))
-        self._shapes = StreamShapes(PostgresServer(settings), _HOME)
+        self._shapes = StreamShapes(PostgresServer(settings), FolderStateFiles(_HOME))
         self._shapes.begin_tables([SHAPE])
 
     def added_columns(self, oid: int) -> Collection[int]:

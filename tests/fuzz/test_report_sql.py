@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 from tests.fuzz.mutation import fuzz_text
-from tests.sql.constructs import CONSTRUCTS, REFUSED
+from tests.sql.constructs import CONSTRUCTS
 from tests.sql.random_queries import QueryWriter
+from tests.sql.refused_constructs import REFUSED
 from tests.sql.relation_history import TABLES
 from tests.view.sample import HEAD
 from viewkeeper.engine.compile.clock_text import ClockText

@@ -15,6 +15,7 @@ from tests.fuzz.isolation import fuzz_isolated
 from tests.fuzz.mutation import fuzz
 from tests.warehouse.model import VIEW, bag, opened
 from viewkeeper.sources.handles import FILE, SourceHandles
+from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.warehouse.lake import lake_table
 from viewkeeper.warehouse.lake.lake_table import files_of
@@ -49,7 +50,9 @@ def make_warehouse(root: Path) -> Path:
             world.append({(k, "x"): 1, (k, None): 2})
         merge_tail(world.store, VIEW)
         world.append({(9, "é"): 1})
-    SourceHandles(root / "sources" / "shop").add_target("orders", "17", {"id": "1", "price": "2"})
+    SourceHandles(FolderStateFiles(root / "sources" / "shop")).add_target(
+        "orders", "17", {"id": "1", "price": "2"}
+    )
     span = GroupSpan("g", "1f", 0, 3, 4)
     write_coordination(root, Coordination("a", (span,)))
     return root
@@ -59,7 +62,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "head": ("head.json", lambda path: read_head(path.parent)),
     "plan": (f"plans/{NUMBER}", read_plan),
     "record": (f"records/{NUMBER}", read_record),
-    "names": (f"sources/shop/{FILE}", lambda path: SourceHandles(path.parent)),
+    "names": (f"sources/shop/{FILE}", lambda path: SourceHandles(FolderStateFiles(path.parent))),
     "identity": ("identity", lambda path: read_identity(path.parent)),
     "coordination": ("coordination.json", lambda path: read_coordination(path.parent)),
 }

@@ -23,8 +23,13 @@ from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.engine.batch.own_relations import OwnRelations
-from viewkeeper.engine.batch.part_runner import run_on_spark
-from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartTask, sweep_part
+from viewkeeper.engine.batch.part_sweep import (
+    Batch,
+    BatchMember,
+    PartTask,
+    run_on_spark,
+    sweep_part,
+)
 from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, split_origins
 from viewkeeper.maintain.view_change import run_sweep
 from viewkeeper.sources.memory import MemorySnapshot

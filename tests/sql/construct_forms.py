@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 NOTHING = "nothing"
 RESULT = "its groups"
+"""The view's own rows, which have the sums behind them as hidden columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Construct:
     """Something that SQL has, with an example over the four relations.
 
-    `stored` is what is stored besides the view's own rows. `parents` are views that it reads.
+    `stored` says whether the view's own table has more than its rows; `besides` are the tables
+    that the view has besides, one by one. `parents` are views that it reads.
     """
 
     section: str
@@ -20,16 +22,25 @@ class Construct:
     text: str
     stored: str = NOTHING
     parents: tuple[tuple[str, str], ...] = ()
+    besides: tuple[str, ...] = ()
+
+    @property
+    def stored_words(self) -> str:
+        """What is stored, as the page says it."""
+        own = () if self.stored == NOTHING and self.besides else (self.stored,)
+        return "; ".join((*own, *self.besides))
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedConstruct:
-    """What is refused, a piece of the reason that is given, and what to write instead."""
+    """What is refused, a piece of the reason that is given, the hint, and where in the text."""
 
     name: str
     text: str
     reason: str
     way_out: str
+    place: str
+    """What the text has where the refusal points, by line and column."""
 
 
 def slug_of(construct: Construct | RefusedConstruct) -> str:

@@ -11,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 
 from tests.sql.construct_forms import Construct
-from tests.sql.constructs import CONSTRUCTS, REFUSED
+from tests.sql.constructs import CONSTRUCTS
+from tests.sql.refused_constructs import REFUSED
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "sql.md"
 BEGIN = "<!-- begin: made by `python -m tests.sql.construct_page` -->"
@@ -22,10 +23,16 @@ def write_tables() -> str:
     """The tables of all constructs, section by section."""
     parts = []
     for section, constructs in groupby(CONSTRUCTS, key=lambda each: each.section):
-        rows = [f"| {each.name} | {each.stored} | {_example_of(each)} |" for each in constructs]
+        rows = [_row_of(each.name, each.stored_words, _example_of(each)) for each in constructs]
         parts.append("\n".join([f"### {section}\n", *_head("stored besides the view"), *rows]))
-    rows = [f"| {each.name} | {each.way_out} | `{_in_cell(each.text)}` |" for each in REFUSED]
+    rows = [
+        _row_of(each.name, _in_cell(each.way_out), f"`{_in_cell(each.text)}`") for each in REFUSED
+    ]
     return "\n\n".join([*parts, "\n".join(["### Refused\n", *_head("way out"), *rows])])
+
+
+def _row_of(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _head(middle: str) -> tuple[str, str]:

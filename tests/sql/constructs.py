@@ -1,13 +1,13 @@
 """What can be written in a view: a table of constructs, each with an example and what it stores.
 
 The matrix runs every example through every event of `construct_events`, and `docs/sql.md` is made
-from this table, so what the page says is what was tried. A construct that is refused is here with
-its reason and the way out; the day on which it is not refused any more, the matrix says so.
+from this table, so what the page says is what was tried. What is refused is in
+`refused_constructs`.
 """
 
 from __future__ import annotations
 
-from tests.sql.construct_forms import RESULT, Construct, RefusedConstruct
+from tests.sql.construct_forms import NOTHING, RESULT, Construct
 from tests.sql.generator_constructs import GENERATOR_CONSTRUCTS
 from tests.sql.scalar_constructs import SCALAR_CONSTRUCTS, SOLD
 from tests.sql.window_constructs import WINDOW_CONSTRUCTS
@@ -51,6 +51,16 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "SELECT o.id, t.level, c.name FROM shop.orders o "
         "LEFT JOIN crm.tickets t ON t.customer = o.customer "
         "LEFT JOIN crm.customers c ON c.customer = t.kind",
+    ),
+    Construct(
+        JOINS,
+        "chain of six left joins",
+        "SELECT o.id, t.level, c.name, v.level AS visit, p.note, u.cost, d.name AS other "
+        "FROM shop.orders o LEFT JOIN crm.tickets t ON t.customer = o.customer "
+        "LEFT JOIN crm.customers c ON c.customer = t.kind "
+        "LEFT JOIN shop.visits v ON v.customer = c.customer "
+        "LEFT JOIN shop.orders p ON p.id = v.level LEFT JOIN crm.tickets u ON u.id = p.kind "
+        "LEFT JOIN crm.customers d ON d.customer = u.customer",
     ),
     Construct(
         JOINS,
@@ -121,6 +131,13 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "ON t.customer = o.customer AND t.level > 1",
     ),
     Construct(
+        JOINS,
+        "LATERAL subquery",
+        "SELECT c.customer, x.n, x.price FROM crm.customers c, LATERAL (SELECT count(*) AS n, "
+        "sum(o.price) AS price FROM shop.orders o WHERE o.customer = c.customer) x",
+        besides=("the groups of the subquery", "the groups for each customer"),
+    ),
+    Construct(
         EXISTENCE,
         "EXISTS",
         "SELECT o.id FROM shop.orders o WHERE EXISTS "
@@ -160,21 +177,26 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "NOT IN, over columns that may be NULL",
         "SELECT o.id FROM shop.orders o "
         "WHERE o.customer NOT IN (SELECT v.customer FROM shop.visits v WHERE v.level > 1)",
-        "whether the subquery has a row, and a NULL",
+        besides=("whether the subquery has a row, and a NULL",),
     ),
     Construct(
         EXISTENCE,
         "EXISTS without correlation",
         "SELECT o.id FROM shop.orders o "
         "WHERE EXISTS (SELECT 1 FROM crm.tickets t WHERE t.level > 3)",
-        "whether there is a row",
+        besides=("the number of its rows", "whether there is a row"),
     ),
     Construct(
         EXISTENCE,
         "a scalar subquery IN a subquery",
         "SELECT o.id FROM shop.orders o "
         "WHERE (SELECT max(t.level) FROM crm.tickets t) IN (SELECT v.level FROM shop.visits v)",
-        "the value, and whether there is a row",
+        besides=(
+            "the value",
+            "the rows that stand beside it",
+            "the number of rows that are equal to it",
+            "whether there is a row",
+        ),
     ),
     *SCALAR_CONSTRUCTS,
     Construct(
@@ -225,7 +247,7 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "HAVING",
         "SELECT o.kind, sum(o.price) AS price FROM shop.orders o GROUP BY o.kind "
         "HAVING count(*) > 1 AND max(o.day) IS NOT NULL",
-        RESULT,
+        besides=("the groups",),
     ),
     Construct(
         AGGREGATES,
@@ -254,13 +276,28 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "DISTINCT inside a call",
         "SELECT o.kind, count(DISTINCT o.customer) AS customers, "
         "sum(DISTINCT o.customer) AS total, count(*) AS n FROM shop.orders o GROUP BY o.kind",
-        "its groups, and the different values of each",
+        RESULT,
+        besides=("the different values of each group",),
     ),
     Construct(
         AGGREGATES,
         "variance and standard deviation",
         "SELECT o.kind, stddev(o.weight) AS spread, var_pop(o.customer) AS variance "
         "FROM shop.orders o GROUP BY o.kind",
+        RESULT,
+    ),
+    Construct(
+        AGGREGATES,
+        "min_by, max_by",
+        "SELECT o.kind, min_by(o.note, o.id) AS first, max_by(o.price, o.id) AS last "
+        "FROM shop.orders o GROUP BY o.kind",
+        RESULT,
+    ),
+    Construct(
+        AGGREGATES,
+        "correlation and covariance",
+        "SELECT o.kind, corr(o.weight, o.customer) AS r, covar_pop(o.weight, o.customer) AS c, "
+        "covar_samp(o.customer, o.weight) AS s FROM shop.orders o GROUP BY o.kind",
         RESULT,
     ),
     Construct(
@@ -289,6 +326,21 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "SELECT t.kind, t.level, max(t.cost) AS cost FROM crm.tickets t "
         "GROUP BY GROUPING SETS ((t.kind), (t.level), ())",
         RESULT,
+    ),
+    Construct(
+        AGGREGATES,
+        "grouping(), grouping_id()",
+        "SELECT t.kind, t.level, grouping(t.level) AS g, grouping_id(t.kind, t.level) AS id, "
+        "count(*) AS n FROM crm.tickets t GROUP BY ROLLUP (t.kind, t.level)",
+        besides=("the groups",),
+    ),
+    Construct(
+        AGGREGATES,
+        "PIVOT",
+        "SELECT * FROM (SELECT t.kind, t.level, t.cost FROM crm.tickets t) "
+        "PIVOT (sum(cost) AS cost, count(*) AS n FOR level IN (1 AS one, 2 AS two))",
+        RESULT,
+        besides=("the groups for every pivoted value",),
     ),
     Construct(SETS, "DISTINCT", "SELECT DISTINCT o.kind, o.note FROM shop.orders o", "its rows"),
     Construct(
@@ -320,13 +372,13 @@ CONSTRUCTS: tuple[Construct, ...] = (
         SETS,
         "INTERSECT ALL",
         "SELECT o.customer FROM shop.orders o INTERSECT ALL SELECT v.customer FROM shop.visits v",
-        "its rows, with the counts of both sides",
+        besides=("its rows, with the counts of both sides",),
     ),
     Construct(
         SETS,
         "EXCEPT ALL",
         "SELECT v.customer FROM shop.visits v EXCEPT ALL SELECT t.customer FROM crm.tickets t",
-        "its rows, with the counts of both sides",
+        besides=("its rows, with the counts of both sides",),
     ),
     Construct(
         SHAPES,
@@ -334,21 +386,21 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "WITH sold AS (SELECT o.customer, sum(o.price) AS price FROM shop.orders o "
         "GROUP BY o.customer) SELECT c.name, s.price FROM crm.customers c "
         "LEFT JOIN sold s ON s.customer = c.customer",
-        "the groups of WITH",
+        besides=("the groups of WITH",),
     ),
     Construct(
         SHAPES,
         "WITH that is read twice",
         "WITH busy AS (SELECT v.customer, count(*) AS n FROM shop.visits v GROUP BY v.customer) "
         "SELECT x.customer, y.customer AS other FROM busy x JOIN busy y ON y.n = x.n",
-        "the groups of WITH",
+        besides=("the groups of WITH",),
     ),
     Construct(
         SHAPES,
         "a query in FROM",
         "SELECT q.kind, q.n, c.name FROM (SELECT o.kind, count(*) AS n FROM shop.orders o "
         "GROUP BY o.kind) q JOIN crm.customers c ON c.customer = q.kind",
-        "the groups of the inner query",
+        besides=("the groups of the inner query",),
     ),
     Construct(
         SHAPES,
@@ -356,7 +408,8 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "SELECT q.n, count(*) AS customers FROM (SELECT c.customer, count(o.id) AS n "
         "FROM crm.customers c LEFT JOIN shop.orders o ON o.customer = c.customer "
         "GROUP BY c.customer) q GROUP BY q.n",
-        "the groups of both",
+        RESULT,
+        besides=("the groups of the inner query",),
     ),
     Construct(
         SHAPES,
@@ -371,13 +424,31 @@ CONSTRUCTS: tuple[Construct, ...] = (
         "SELECT c.name, q.n FROM crm.customers c JOIN (SELECT o.customer, count(t.id) AS n "
         "FROM shop.orders o LEFT JOIN crm.tickets t ON t.customer = o.kind "
         "GROUP BY o.customer) q ON q.customer = c.customer",
-        "the groups of the inner query",
+        besides=("the groups of the inner query",),
     ),
     Construct(
         SHAPES,
         "VALUES",
         "SELECT k.label, o.id FROM (VALUES (1, 'one'), (2, 'two'), (9, 'nine')) AS k(kind, label) "
         "LEFT JOIN shop.orders o ON o.kind = k.kind",
+    ),
+    Construct(
+        SHAPES,
+        "range",
+        "SELECT o.id, r.id AS n FROM shop.orders o JOIN range(1, 4) r ON r.id = o.kind",
+    ),
+    Construct(
+        SHAPES,
+        "date spine",
+        "SELECT d.day, count(o.id) AS n, sum(o.price) AS price FROM (SELECT "
+        "explode(sequence(DATE '2024-01-01', DATE '2024-01-10')) AS day) d "
+        "LEFT JOIN shop.orders o ON o.day = d.day GROUP BY d.day",
+        RESULT,
+    ),
+    Construct(
+        SHAPES,
+        "conditions on the present date",
+        "SELECT o.id, o.day FROM shop.orders o WHERE o.day >= current_date() - 7",
     ),
     Construct(
         VALUES,
@@ -446,78 +517,9 @@ CONSTRUCTS: tuple[Construct, ...] = (
             ),
         ),
     ),
-    *(Construct(section, name, text) for section, name, text in WINDOW_CONSTRUCTS),
-)
-
-REFUSED = (
-    RefusedConstruct(
-        "ORDER BY of a view",
-        "SELECT o.id FROM shop.orders o ORDER BY o.id",
-        "ORDER BY",
-        "a view has no order; ask for one when reading it",
-    ),
-    RefusedConstruct(
-        "LIMIT without an order",
-        "SELECT o.id FROM shop.orders o LIMIT 3",
-        "LIMIT",
-        "ORDER BY says which rows come first",
-    ),
-    RefusedConstruct(
-        "lists in no order",
-        "SELECT o.kind, listagg(o.note, ',') AS notes FROM shop.orders o GROUP BY o.kind",
-        "listagg",
-        "listagg(x, ',') WITHIN GROUP (ORDER BY x)",
-    ),
-    RefusedConstruct(
-        "a recursive WITH",
-        "WITH RECURSIVE r AS (SELECT o.id FROM shop.orders o UNION ALL SELECT r.id FROM r) "
-        "SELECT r.id FROM r",
-        "recursive",
-        "write the levels out, or keep them in a source",
-    ),
-    RefusedConstruct(
-        "the present moment",
-        "SELECT o.id, now() AS at FROM shop.orders o",
-        "the present moment",
-        "date_trunc('minute', now()), or current_date(): [time](time.md)",
-    ),
-    RefusedConstruct(
-        "functions of chance",
-        "SELECT o.id, rand() AS r FROM shop.orders o",
-        "rand",
-        "compute it when reading the view",
-    ),
-    RefusedConstruct(
-        "aggregates that depend on an order",
-        "SELECT o.kind, first(o.note) AS note FROM shop.orders o GROUP BY o.kind",
-        "first",
-        "min, max, or max_by with a unique order",
-    ),
-    RefusedConstruct(
-        "approximate aggregates",
-        "SELECT approx_count_distinct(o.note) AS n FROM shop.orders o",
-        "approx",
-        "count(DISTINCT ...)",
-    ),
-    RefusedConstruct(
-        "OR in the ON of an outer join",
-        "SELECT o.id, t.id AS ticket FROM shop.orders o LEFT JOIN crm.tickets t "
-        "ON t.customer = o.customer OR t.kind = o.kind",
-        "",
-        "a UNION of two joins",
-    ),
-    RefusedConstruct(
-        "correlation without an equality",
-        "SELECT o.id FROM shop.orders o WHERE NOT EXISTS "
-        "(SELECT 1 FROM crm.tickets t WHERE t.level > o.kind)",
-        "",
-        "correlate by an equality",
-    ),
-    RefusedConstruct(
-        "NOT IN as a column, or of several columns, that may be NULL",
-        "SELECT o.id, o.customer NOT IN (SELECT t.customer FROM crm.tickets t) AS missing "
-        "FROM shop.orders o",
-        "NOT IN",
-        "NOT EXISTS",
+    *(
+        Construct(section, name, text, RESULT if RESULT in stored else NOTHING, (), tuple(besides))
+        for section, name, text, *stored in WINDOW_CONSTRUCTS
+        for besides in [[each for each in stored if each != RESULT]]
     ),
 )

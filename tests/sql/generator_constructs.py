@@ -40,7 +40,7 @@ GENERATOR_CONSTRUCTS = (
         "SELECT c.customer, w.word FROM crm.customers c LEFT JOIN "
         "(SELECT o.customer, explode(split(o.note || ';' || o.kind || ',' || o.id, '[,;]')) "
         "AS word FROM shop.orders o) w ON w.customer = c.customer",
-        "what is made, because only Spark cuts by a pattern and the join asks for it",
+        besides=("what is made, because only Spark cuts by a pattern and the join asks for it",),
     ),
     Construct(
         GENERATORS,
@@ -78,7 +78,7 @@ GENERATOR_CONSTRUCTS = (
         GENERATORS,
         "LATERAL with a generator",
         "SELECT t.id, w.col AS word FROM crm.tickets t, LATERAL explode(split(t.note, 'u')) w",
-        "the different texts that are split",
+        besides=("the different texts that are split",),
     ),
     Construct(
         GENERATORS,
@@ -92,7 +92,8 @@ GENERATOR_CONSTRUCTS = (
         "a pattern under max",
         "SELECT o.kind, max(regexp_extract(o.note, '([a-z])', 1)) AS letter, count(*) AS n "
         "FROM shop.orders o GROUP BY o.kind",
-        "its groups, and the values, because only Spark computes them and max asks for them",
+        RESULT,
+        besides=("the values, because only Spark computes them and max asks for them",),
     ),
     Construct(
         GENERATORS,
@@ -100,6 +101,5 @@ GENERATOR_CONSTRUCTS = (
         "SELECT o.id, t.id AS ticket FROM shop.orders o "
         "JOIN (SELECT t.id, initcap(t.note) AS note FROM crm.tickets t) t "
         "ON t.note = initcap(o.note)",
-        "both sides' keys, because only Spark computes them and the join asks for them",
     ),
 )

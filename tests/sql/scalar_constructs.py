@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.sql.construct_forms import Construct
+from tests.sql.construct_forms import RESULT, Construct
 
 SCALARS = "Scalar subqueries"
 SOLD = "SELECT o.customer, sum(o.price) AS price FROM shop.orders o GROUP BY o.customer"
-SIDE = "the value, and the rows and columns that are compared with it"
 
 SCALAR_CONSTRUCTS = (
     Construct(
@@ -14,7 +13,7 @@ SCALAR_CONSTRUCTS = (
         "correlated, with the count bug",
         "SELECT c.customer, (SELECT count(*) FROM shop.orders o "
         "WHERE o.customer = c.customer) AS n FROM crm.customers c",
-        "the groups of the subquery",
+        besides=("the groups of the subquery",),
     ),
     Construct(
         SCALARS,
@@ -22,14 +21,14 @@ SCALAR_CONSTRUCTS = (
         "SELECT o.id, CASE WHEN o.kind > 1 THEN (SELECT min(t.cost) FROM crm.tickets t "
         "WHERE t.customer = o.customer) END AS cost FROM shop.orders o WHERE o.kind <= "
         "(SELECT max(t.level) FROM crm.tickets t WHERE t.customer = o.customer)",
-        "the groups of the subqueries",
+        besides=("the groups of one subquery", "the groups of the other"),
     ),
     Construct(
         SCALARS,
         "correlated, with HAVING",
         "SELECT c.customer, (SELECT sum(o.price) FROM shop.orders o WHERE o.customer = c.customer "
         "HAVING count(*) > 1) AS price FROM crm.customers c",
-        "the groups of the subquery, and the values that are asked for",
+        besides=("the groups of the subquery", "the values that are asked for"),
     ),
     Construct(
         SCALARS,
@@ -48,7 +47,7 @@ SCALAR_CONSTRUCTS = (
         "compared with every row",
         "SELECT o.id, o.price FROM shop.orders o WHERE o.price > (SELECT avg(p.price) "
         "FROM shop.orders p) AND o.kind < 5",
-        SIDE,
+        besides=("the value", "the rows and columns that are compared with it"),
     ),
     Construct(
         SCALARS,
@@ -56,14 +55,19 @@ SCALAR_CONSTRUCTS = (
         "SELECT o.id, c.name FROM shop.orders o LEFT JOIN crm.customers c "
         "ON c.customer = o.customer WHERE o.kind >= (SELECT min(t.level) FROM crm.tickets t) "
         "AND c.rank <= (SELECT max(v.level) FROM shop.visits v)",
-        SIDE,
+        besides=(
+            "one value",
+            "the rows and columns that are compared with it",
+            "the other value",
+            "those that are compared with that",
+        ),
     ),
     Construct(
         SCALARS,
         "in HAVING",
         "SELECT o.kind, sum(o.price) AS price FROM shop.orders o GROUP BY o.kind "
         "HAVING sum(o.price) > (SELECT avg(t.cost) FROM crm.tickets t)",
-        "the value, and the groups",
+        besides=("the value", "the groups"),
     ),
     Construct(
         SCALARS,
@@ -71,14 +75,14 @@ SCALAR_CONSTRUCTS = (
         "WITH sold AS (SELECT o.customer, sum(o.price) AS price FROM shop.orders o "
         "GROUP BY o.customer) SELECT c.name, s.price FROM crm.customers c JOIN sold s "
         "ON s.customer = c.customer WHERE s.price = (SELECT max(x.price) FROM sold x)",
-        "the value, and the groups",
+        besides=("the groups of WITH", "their values alone", "the largest of them"),
     ),
     Construct(
         SCALARS,
         "a share of a total",
         "SELECT o.kind, sum(o.price) * 100 / (SELECT sum(p.price) + 1000 FROM shop.orders p) "
         "AS share FROM shop.orders o GROUP BY o.kind",
-        "the value, and the groups",
+        besides=("the value", "the groups"),
     ),
     Construct(
         SCALARS,
@@ -86,7 +90,12 @@ SCALAR_CONSTRUCTS = (
         "SELECT CASE WHEN t.cost > (SELECT avg(u.cost) FROM crm.tickets u) THEN 'dear' "
         "ELSE 'cheap' END AS label, count(*) AS n, max(t.level) - (SELECT min(v.level) "
         "FROM shop.visits v) AS rest FROM crm.tickets t GROUP BY 1",
-        SIDE + "; its groups",
+        besides=(
+            "one value",
+            "the rows and columns that are compared with it",
+            "the other value",
+            "the groups",
+        ),
     ),
     Construct(
         SCALARS,
@@ -94,7 +103,8 @@ SCALAR_CONSTRUCTS = (
         "SELECT o.kind, count(*) AS n FROM shop.orders o WHERE o.price >= (SELECT avg(p.price) "
         "FROM shop.orders p) AND NOT EXISTS (SELECT 1 FROM crm.tickets t WHERE t.id = o.id) "
         "GROUP BY o.kind",
-        SIDE + "; its groups",
+        RESULT,
+        besides=("the value", "the rows and columns that are compared with it"),
     ),
     Construct(
         SCALARS,
@@ -102,21 +112,30 @@ SCALAR_CONSTRUCTS = (
         "SELECT o.id FROM shop.orders o WHERE o.customer IN (SELECT t.customer FROM crm.tickets t "
         "WHERE t.cost > (SELECT avg(u.cost) FROM crm.tickets u "
         "WHERE u.level < (SELECT max(v.level) FROM shop.visits v)))",
-        SIDE,
+        besides=(
+            "the inner value",
+            "the rows and columns that are compared with it",
+            "the outer value",
+            "those that are compared with that",
+        ),
     ),
     Construct(
         SCALARS,
         "one row, without an aggregate",
         "SELECT o.id, (SELECT c.name FROM crm.customers c WHERE c.customer = 2) AS name "
         "FROM shop.orders o WHERE o.kind > 1",
-        SIDE,
+        besides=(
+            "the different values, with their counts",
+            "the value",
+            "the rows and columns that stand beside it",
+        ),
     ),
     Construct(
         SCALARS,
         "of a view",
         "SELECT s.customer, s.price FROM m_sold s "
         "WHERE s.price > (SELECT avg(x.price) FROM m_sold x)",
-        "the value",
-        (("m_sold", SOLD),),
+        parents=(("m_sold", SOLD),),
+        besides=("the value",),
     ),
 )

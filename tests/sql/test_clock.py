@@ -96,6 +96,90 @@ def test_hours_pass(memory: Path, spark: SparkSession) -> None:
     assert project.judge_states() == len(HOURLY) * 10
 
 
+MINUTELY = {
+    "minutes": f"SELECT o.id FROM {ORDERS} "
+    "WHERE o.at >= date_trunc('minute', now()) - INTERVAL 90 MINUTES",
+    "waiting": f"SELECT c.name, count(*) AS n, max(o.id) AS newest FROM {ORDERS} JOIN {CUSTOMERS} "
+    "ON c.customer = o.customer WHERE o.at < date_trunc('minute', current_timestamp()) "
+    "GROUP BY c.name",
+    "late": "SELECT m.id, o.price FROM minutes m "
+    f"JOIN {ORDERS} ON o.id = m.id AND o.at < date_trunc('hour', now())",
+}
+MINUTE = datetime.timedelta(minutes=1)
+
+
+def test_minutes_pass_for_some_hours(memory: Path, spark: SparkSession) -> None:
+    """A tick each minute, in pieces and after hours in which nobody ran; beside them changes."""
+    project = ClockProject(memory, MINUTELY, spark)
+    start = project.clock.moment
+    placed = {n: start + (n * 13 - 150) * MINUTE + n * MINUTE / 60 for n in range(36)}
+    for number, at in placed.items():
+        values = f"{number}, {number % 3 + 1}, NULL, '{at:%Y-%m-%d %H:%M:%S}', {number}"
+        project.commit(f"INSERT INTO orders VALUES ({values})")
+    project.load_views()
+    project.maintain_batch([MINUTE, 3 * MINUTE, "DELETE FROM orders WHERE id IN (5, 12)", MINUTE])
+    moved = start + 20 * MINUTE
+    statement = f"UPDATE orders SET at = '{moved:%Y-%m-%d %H:%M:%S}' WHERE id IN (0, 30)"
+    project.maintain_batch([47 * MINUTE, statement, 150 * MINUTE])
+    project.maintain_batch([61 * MINUTE])
+    states = {name: Counter[tuple[object, ...]]() for name in MINUTELY}
+    with project.open_project() as opened:
+        first, last = opened.view("late").head.created_ts, opened.view("late").head.ts
+        changes = {name: feed(opened, name) for name in MINUTELY}
+        assert all(each.ok for each in opened.verify())
+    assert last - first == 5 + 47 + 150 + 61 + 2
+    now = start
+    for ts in range(first, last + 1):
+        if ts == first + 5:
+            placed = {n: at for n, at in placed.items() if n not in (5, 12)}
+        elif ts == first + 5 + 1 + 47 + 1:
+            placed |= {0: moved, 30: moved}
+        else:
+            now += MINUTE * (ts > first)
+        for name, rows in states.items():
+            rows.update(changes[name].get(ts, {}))
+        recent = {n for n, at in placed.items() if at >= now - 90 * MINUTE}
+        assert {n for (n,) in +states["minutes"]} == recent, f"ts {ts}, {now}"
+        hour = now.replace(minute=0)
+        late = {n for n in recent if placed[n] < hour}
+        assert {n for n, _ in +states["late"]} == late, f"ts {ts}, {now}"
+        waiting: dict[object, tuple[object, ...]] = {}
+        for customer, name in ((1, "ann"), (2, "bob")):
+            own = [n for n, at in placed.items() if n % 3 + 1 == customer and at < now]
+            waiting |= {name: (len(own), max(own))} if own else {}
+        found = {name: tuple(values) for name, *values in +states["waiting"]}
+        assert found == waiting, f"ts {ts}, {now}"
+
+
+@pytest.mark.parametrize(("unit", "texts"), [(HOUR, HOURLY), (MINUTE, MINUTELY)])
+def test_past_hours_and_minutes_are_read(
+    unit: datetime.timedelta, texts: dict[str, str], memory: Path, spark: SparkSession
+) -> None:
+    """`arrow(as_of=)` shows the state of every tick, and `verify` finds all of them right."""
+    project = ClockProject(memory, texts, spark)
+    rng = random.Random(11)
+    for number in range(12):
+        values = random_row(rng, project.clock.moment)
+        project.commit(f"INSERT INTO orders VALUES ({number}, {values})")
+    project.load_views()
+    project.maintain_batch([unit, "DELETE FROM orders WHERE id < 3", 3 * unit, unit])
+    compared = 0
+    with project.open_project() as opened:
+        for name in texts:
+            view = opened.view(name)
+            total: Counter[tuple[object, ...]] = Counter()
+            changes = feed(opened, name)
+            for ts in range(view.head.created_ts, view.head.ts + 1):
+                total.update(changes.get(ts, {}))
+                rows = Counter(tuple(r.values()) for r in view.arrow(as_of=ts).to_pylist())
+                assert rows == +total, f"{name} at ts {ts}"
+                compared += 1
+        found = opened.verify(every_state=True)
+        assert all(each.ok for each in found), [each.differences for each in found]
+    assert compared == len(texts) * 7
+    assert project.judge_states() == len(texts) * 7
+
+
 def test_a_year_passes_in_one_batch(memory: Path, spark: SparkSession) -> None:
     """All ticks that were missed get a ts of their own, and the orders are asked for by day."""
     project = ClockProject(memory, {name: VIEWS[name] for name in ("recent", "lost")}, spark)

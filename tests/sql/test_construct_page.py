@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.sql.construct_forms import slug_of
 from tests.sql.construct_page import PAGE, put_tables
-from tests.sql.constructs import CONSTRUCTS, REFUSED
+from tests.sql.constructs import CONSTRUCTS
+from tests.sql.refused_constructs import REFUSED
 
 
 def test_the_page_is_made_from_the_table() -> None:

@@ -1,13 +1,14 @@
-"""The matrix: every construct through every event, at every ts, judged by Spark on its text.
+"""The matrix: every construct through every event, judged by Spark on its text.
 
 All constructs are views of one project, so that they also meet each other: shared lookups, shared
 parents, one record for all. The events are batches of a single history; between some of them the
 process is killed while it commits. Answers come in pages of three rows. A failure names the
-construct, the event and the difference.
+construct, the event and the difference. `make fuzz` judges every construct at every ts.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections.abc import Iterator, Mapping
@@ -22,14 +23,19 @@ from tests.borrowed_spark import gateway_environment
 from tests.faults.deaths import step
 from tests.faults.processes import maintainer
 from tests.sql.construct_events import BATCHES, CRASHES, EMPTIED, FIRST, Event
-from tests.sql.construct_forms import Construct, RefusedConstruct, slug_of
-from tests.sql.constructs import CONSTRUCTS, REFUSED
+from tests.sql.construct_forms import NOTHING, Construct, RefusedConstruct, slug_of
+from tests.sql.constructs import CONSTRUCTS
 from tests.sql.random_case import IN_PAGES, Verdict, case_folder, judge_project
+from tests.sql.refused_constructs import REFUSED
 from tests.sql.relation_history import RelationHistory, empty_tables
 from tests.sql.report_project import ReportProject
 from tests.sql.spark_judge import SparkJudge
 from viewkeeper.errors import DefinitionError
+from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 
+EVERY_STATE = float(os.environ.get("VIEWKEEPER_MATRIX_STATES", "0.3"))
+"""Of this share of the constructs every state is judged, of the others the last one and another;
+what changes at the wrong ts is noticed in all of them."""
 DEATHS = (("plan", "after"), ("record", "before"), ("record", "after"))
 
 
@@ -39,6 +45,8 @@ class MatrixRun:
 
     verdict: Verdict
     events: dict[int, str]
+    views: Mapping[str, ViewHead]
+    """What the warehouse has at the end: views and, as `view#3`, their internal views."""
 
 
 def matrix_views() -> dict[str, str]:
@@ -72,7 +80,8 @@ def run_matrix(spark: SparkSession, folder: Path) -> MatrixRun:
     for name, ts in zip(names, project.stamps_of(history), strict=True):
         events[ts] = f"{events[ts]}; {name}" if ts in events else name
     judge = SparkJudge(spark, empty_tables())
-    return MatrixRun(judge_project(project, history, judge, random.Random(0)), events)
+    verdict = judge_project(project, history, judge, random.Random(0), EVERY_STATE)
+    return MatrixRun(verdict, events, read_head(folder / "warehouse").views)
 
 
 def die_while_maintaining(
@@ -100,6 +109,14 @@ def test_a_construct_is_exact_at_every_event(construct: Construct, run: MatrixRu
     assert name in run.verdict.exact
 
 
+@pytest.mark.parametrize("construct", CONSTRUCTS, ids=slug_of)
+def test_the_page_says_what_is_stored(construct: Construct, run: MatrixRun) -> None:
+    name = slug_of(construct)
+    besides = [each for each in run.views if each.startswith(f"{name}#")]
+    assert len(besides) == len(construct.besides), f"stored besides: {besides}"
+    assert bool(run.views[name].hidden) == (construct.stored != NOTHING)
+
+
 @pytest.mark.parametrize("construct", REFUSED, ids=slug_of)
 def test_what_is_refused_says_why(
     construct: RefusedConstruct, spark: SparkSession, memory: Path
@@ -108,5 +125,11 @@ def test_what_is_refused_says_why(
     ReportProject(memory, {"refused": construct.text}, spark)
     with pytest.raises(DefinitionError) as caught, viewkeeper.open(memory, spark) as project:
         project.refresh()
-    assert construct.reason.lower() in str(caught.value).lower()
-    assert caught.value.hint, "a refusal says what to do instead"
+    error = caught.value
+    assert construct.reason
+    assert construct.reason.lower() in str(error).lower()
+    assert error.hint == construct.way_out
+    # The text begins in the second line of the view's file.
+    assert error.line == 2
+    assert error.column is not None
+    assert construct.text[error.column - 1 :].startswith(construct.place)

@@ -13,7 +13,7 @@ from tests.sql.clock_project import ClockProject
 from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.operations.view_explanation import explain_view
 from viewkeeper.engine.report import SilentObserver
-from viewkeeper.errors import ProjectError, UnsupportedError
+from viewkeeper.errors import NotLoadedError, ProjectError
 
 VIEWS = {
     "plain": "SELECT o.id, c.name FROM shop.orders o JOIN shop.customers c "
@@ -98,7 +98,7 @@ def test_what_cannot_be_maintained_is_refused_by_default(memory: Path, spark: Sp
     project = make_project(memory, spark, "freshness: 0\n")
     with (
         project.open_project() as opened,
-        pytest.raises(UnsupportedError, match="an outer join without an equality"),
+        pytest.raises(NotLoadedError, match="an outer join without an equality"),
     ):
         opened.refresh()
 

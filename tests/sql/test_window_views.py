@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.sql.clock_project import ClockProject
 from tests.sql.construct_events import ORDERS, add_row, order_row
 from tests.sql.level_run import both_ways, judge_levels
 from tests.sql.random_case import judge_project
@@ -56,6 +57,43 @@ def test_windows_agree_on_the_order_of_equal_rows(memory: Path, spark: SparkSess
     assert verdict.exact == ["paired"], verdict
     with project.open_project() as opened:
         assert all(each.ok for each in opened.verify())
+
+
+@both_ways
+def test_frames_of_months(settings: str, memory: Path, spark: SparkSession) -> None:
+    """Month ends and leap days come, move and go, in both directions, beside NULLs."""
+    by_day, by_moment = "PARTITION BY o.customer ORDER BY o.placed", "ORDER BY o.at DESC"
+    views = {
+        "rolling": f"SELECT o.id, sum(o.price) OVER ({by_day} RANGE BETWEEN INTERVAL 1 MONTH "
+        f"PRECEDING AND CURRENT ROW) AS month, avg(o.price) OVER ({by_day} DESC RANGE BETWEEN "
+        "INTERVAL 12 MONTHS PRECEDING AND INTERVAL 1 MONTH FOLLOWING) AS year FROM shop.orders o",
+        "moments": f"SELECT o.id, count(*) OVER (PARTITION BY o.customer {by_moment} RANGE BETWEEN "
+        "INTERVAL 1 MONTH PRECEDING AND INTERVAL 1 MONTH FOLLOWING) AS near FROM shop.orders o",
+    }
+    project = ClockProject(memory, views, spark, settings)
+    days = ["2024-01-29", "2024-01-30", "2024-01-31", "2024-02-28", "2024-02-29", "2024-03-31"]
+    days += ["2023-01-31", "2023-02-28", "2025-02-28", "2024-04-30"]
+
+    def write_order(number: int, day: str) -> str:
+        placed = "NULL" if number % 7 == 3 else f"'{day}'"
+        values = f"{number % 2}, {placed}, '{day} {number % 24:02}:59:59', {number}"
+        return f"INSERT OR REPLACE INTO orders VALUES ({number}, {values})"
+
+    for number, day in enumerate(days * 2):
+        project.commit(write_order(number, day))
+    project.load_views()
+    project.maintain_batch(
+        [
+            "DELETE FROM orders WHERE placed = '2024-02-29' AND id > 9",
+            write_order(40, "2024-02-29"),
+            "UPDATE orders SET placed = '2024-03-30' WHERE placed = '2024-01-31'",
+            "UPDATE orders SET placed = NULL WHERE id = 4",
+            write_order(2, "2024-03-29"),
+        ]
+    )
+    assert project.judge_states() == 6 * len(views)
+    with project.open_project() as opened:
+        assert all(each.ok for each in opened.verify(every_state=True))
 
 
 def test_only_touched_partitions_are_asked(memory: Path, spark: SparkSession) -> None:

@@ -1,14 +1,15 @@
 """Constructs that are computed again by key: windows, ordered lists, percentiles, limits.
 
-Each is (section, name, text). Orders leave rows equal in rank on purpose, by `kind` and `level`,
-which are also NULL; `visits` has the same row several times.
+Each is (section, name, text), and what is stored, if something is. Orders leave rows equal
+in rank on purpose, by `kind` and `level`, which are also NULL; `visits` has the same row several
+times.
 """
 
 from __future__ import annotations
 
 WINDOWS, LISTS, LIMITS = "Windows", "Lists and percentiles", "First rows"
 
-WINDOW_CONSTRUCTS = (
+WINDOW_CONSTRUCTS: tuple[tuple[str, ...], ...] = (
     (
         WINDOWS,
         "row_number",
@@ -108,6 +109,7 @@ WINDOW_CONSTRUCTS = (
         "window over an aggregate",
         "SELECT o.customer, o.kind, sum(o.price) AS total, rank() OVER (PARTITION BY o.kind "
         "ORDER BY sum(o.price) DESC) AS r FROM shop.orders o GROUP BY o.customer, o.kind",
+        "the groups",
     ),
     (
         WINDOWS,
@@ -115,6 +117,7 @@ WINDOW_CONSTRUCTS = (
         "SELECT customer, sum(gap) AS days, count(*) AS n FROM (SELECT o.customer, "
         "datediff(o.day, lag(o.day) OVER (PARTITION BY o.customer ORDER BY o.day, o.id)) AS gap "
         "FROM shop.orders o) GROUP BY customer",
+        "its groups",
     ),
     (
         WINDOWS,
@@ -191,6 +194,7 @@ WINDOW_CONSTRUCTS = (
         "LIMIT over an aggregate",
         "SELECT o.customer, count(*) AS n FROM shop.orders o GROUP BY o.customer "
         "ORDER BY n DESC, o.customer LIMIT 2",
+        "the groups",
     ),
     (
         LIMITS,

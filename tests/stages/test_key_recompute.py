@@ -26,6 +26,7 @@ from tests.stages.recompute_nodes import (
     random_rows,
 )
 from viewkeeper.delta.algebra import COUNT, TS
+from viewkeeper.delta.kernel import Kernel
 from viewkeeper.errors import StateError, UnsupportedError
 from viewkeeper.stages import key_recompute
 from viewkeeper.stages.key_recompute import advance_recompute, evaluate_rows
@@ -93,6 +94,11 @@ def test_deltas_add_up_to_the_rows(
     make: Any, cells: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_recompute, "CELLS_MAX", cells)
+    check_recompute(make, seed)
+
+
+def check_recompute(make: Any, seed: int) -> None:
+    """Follow random rows of a random recompute, and compare at every ts."""
     rnd = random.Random(seed)
     node = make(rnd, rnd.choice([(KEY.name,), (KEY.name, FLAG.name), (), (S.name,), (X.name,)]))
     rows = random_rows(READ, 30, rnd)
@@ -123,6 +129,28 @@ def test_deltas_add_up_to_the_rows(
             bag[repr(shown)] += made[COUNT]
         bag = Counter({row: count for row, count in bag.items() if count})
         assert bag == state_of(node, rows, counts), f"ts {ts}"
+
+
+def test_only_what_differs_between_versions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_recompute, "CELLS_MAX", 100)
+    together: list[int] = []
+
+    class CountingKernel(Kernel):
+        def consolidate(self, delta: pa.Table) -> pa.Table:
+            together.append(delta.num_rows)
+            return super().consolidate(delta)
+
+    monkeypatch.setattr(key_recompute, "Kernel", CountingKernel)
+    node = make_recompute([make_window_call("a", "row_number")], (KEY, NUMBER), [SortKey("o")])
+    keys, stamps = 20, 10
+    k = pa.array([key for key in range(keys) for _ in range(stamps)], pa.int32())
+    old = pa.table({"k": k, "o": pa.array([*range(stamps)] * keys, pa.int32())})
+    new = pa.table({"k": k, "o": pa.array([*range(stamps, 2 * stamps)] * keys, pa.int32())})
+    delta = count_rows(new, [1] * new.num_rows, [*range(1, stamps + 1)] * keys)
+    made = advance_recompute(node, delta, count_rows(old, [1] * old.num_rows))
+    # Each partition has 10 to 20 rows in each of 11 versions; one row comes in each.
+    assert made.num_rows == keys * stamps
+    assert together == [made.num_rows]
 
 
 def test_a_row_that_was_never_there_cannot_go() -> None:

@@ -137,6 +137,11 @@ def random_course(rng: random.Random, last: int) -> dict[int, int | None]:
 
 @given(st.integers(0, 2**32), st.sampled_from([ABOVE, BETWEEN, EQUAL, SUM]))
 def test_the_difference_is_right_at_every_ts(seed: int, core: Core) -> None:
+    check_side(seed, core)
+
+
+def check_side(seed: int, core: Core) -> None:
+    """Compare a random side with random scalars at every ts."""
     rng, last = random.Random(seed), 6
     rows = random_rows(rng, last)
     courses = [random_course(rng, last), random_course(rng, last)]

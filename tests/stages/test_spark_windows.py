@@ -156,6 +156,41 @@ def test_ranges_are_sparks(spark: SparkSession, kind: pa.DataType) -> None:
         compare_node(spark, node, rows)
 
 
+MONTH_ENDS = [
+    *("2023-01-28", "2023-01-29", "2023-01-30", "2023-01-31", "2023-02-27", "2023-02-28"),
+    *("2023-03-01", "2023-03-28", "2023-03-31", "2024-01-29", "2024-01-31", "2024-02-28"),
+    *("2024-02-29", "2024-03-01", "2024-03-29", "2024-03-30", "2024-03-31", "2024-04-30"),
+    *("1969-12-31", "1970-01-31", "1900-02-28", "1900-03-01", "2000-02-29", "2100-02-28"),
+]
+MONTH_BOUNDS = [
+    *(("-1", "0"), ("-1", "1"), ("0", "1"), ("-12", "0"), ("0", "12"), ("-13", "-1")),
+    *(("1", "2"), (None, "-1"), ("1", None), ("-1200", "25"), ("-1", "-1"), ("1", "1")),
+]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us", "UTC")], ids=str)
+def test_ranges_of_months_are_sparks(spark: SparkSession, kind: pa.DataType) -> None:
+    rnd = random.Random(7)
+    values: list[Any] = [None, None, *MONTH_ENDS, *rnd.sample(MONTH_ENDS, 12)]
+    if kind != pa.date32():
+        times = ("00:00:00", "00:00:00.000001", "12:30:00", "23:59:59.999999")
+        values = [v and f"{v} {rnd.choice(times)}" for v in values * 2]
+    x = pa.array(values).cast(pa.timestamp("us")).cast(kind)
+    keys = pa.array([rnd.choice([None, 1, 2]) for _ in values], KEY.type)
+    rows = pa.table({KEY.name: keys, "x": x, ID.name: pa.array(range(len(values)), ID.type)})
+
+    def months(bound: str | None) -> str | None:
+        return bound if bound in (None, "0") else f"{bound} months"
+
+    for order in (SortKey("x"), SortKey("x", True, True), SortKey("x", False, True)):
+        calls = [
+            make_window_call(name, function, ID, frame=WindowFrame("range", months(a), months(b)))
+            for n, (a, b) in enumerate(MONTH_BOUNDS)
+            for name, function in ((f"c{n}", "count"), (f"s{n}", "sum"), (f"a{n}", "avg"))
+        ]
+        compare_node(spark, make_recompute(calls, (ID, KEY, Field("x", kind)), [order]), rows)
+
+
 def is_extreme(value: Any) -> bool:
     """Values to which nothing can be added in their type."""
     year = getattr(value, "year", None)

@@ -251,9 +251,9 @@ class TpchRun:
     def _run_batch(self, keeper: ViewKeeping, name: str, size: RefreshSize) -> MeasuredBatch:
         for changes in self._writer.next_batch(size.orders, size.together):
             self._databases.commit_changes(changes)
-        before = keeper.report.lookups.total()
+        before = sum(keeper.report.lookups.values())
         seconds = keeper.maintain_batch(self._databases.history.transactions)
-        lookups = keeper.report.lookups.total() - before
+        lookups = sum(keeper.report.lookups.values()) - before
         keeper.maintainer.tell_progress()
         views = gather_status(keeper.project.settings, time.time()).views
         (asked,) = [view.asked_rows for view in views if view.name == name]

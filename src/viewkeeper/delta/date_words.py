@@ -127,15 +127,23 @@ def _add_days(call: Call, values: Sequence[Values]) -> Values:
 def _add_months(call: Call, values: Sequence[Values]) -> Values:
     """The same day some months later, or the last of the month if that has fewer days."""
     date, count = _wide_columns(values)
-    days = whole_numbers(date)
-    months = _months_of(days)
-    later = months + whole_numbers(count)
-    day = np.minimum(days - _first_days(months), _first_days(later + 1) - _first_days(later) - 1)
-    found, valid = _first_days(later) + day, _all_valid(values)
+    found, valid = shift_months(whole_numbers(date), whole_numbers(count)), _all_valid(values)
     outside = (found < -(2**31)) | (found >= 2**31)
     if (outside & valid.to_numpy(zero_copy_only=False)).any():
         raise overflow_error(call.type)
     return masked_array(found, valid, call.type)
+
+
+def shift_months(days: Numbers, count: Numbers) -> Numbers:
+    """Days since 1970 some months later: the same day of the month, or the last if it has fewer.
+
+    >>> shift_months(np.array([30]), np.array([1])).tolist()
+    [58]
+    """
+    months = _months_of(days)
+    later = months + count
+    day = np.minimum(days - _first_days(months), _first_days(later + 1) - _first_days(later) - 1)
+    return _first_days(later) + day
 
 
 def _add_microseconds(call: Call, values: Sequence[Values]) -> Values:

@@ -52,12 +52,25 @@ def _round_quickly(values: Values, places: int, kind: Any) -> Values:
         zero: Any = pa.scalar(0, rounded.type)
         rounded = pc.if_else(pc.is_valid(rounded), zero, rounded)
     elif places < own.scale:
+        _refuse_full_digits(rounded, places)
         rounded = pc.round(rounded, ndigits=places, round_mode="half_towards_infinity")
     if own.scale > kind.scale:
         rounded = pc.cast(rounded, pa.decimal128(DIGITS_MAX, kind.scale))
     elif own.scale < kind.scale:
         rounded = pc.cast(rounded, pa.decimal256(_ROOM, kind.scale))
     return pc.cast(rounded, kind)
+
+
+def _refuse_full_digits(values: Values, places: int) -> None:
+    """ArrowInvalid where rounding could need a digit that there is no room for: Arrow itself gives
+    zero for such a value, and an error only if it is the last one."""
+    most = _EXACT.subtract(
+        decimal.Decimal(1).scaleb(DIGITS_MAX - values.type.scale),
+        decimal.Decimal(1).scaleb(-places),
+    )
+    found = pc.min_max(values).as_py()
+    if any(each is not None and abs(each) >= most for each in found.values()):
+        raise pa.ArrowInvalid("no room for a digit more")
 
 
 def fit_integers(values: Values, kind: Any) -> Values:

@@ -245,8 +245,24 @@ def most_rows_of_key(rows: pa.Table, key: Sequence[str]) -> int:
     """The most rows that have one key; all rows where there is none."""
     if not key or not rows.num_rows:
         return rows.num_rows
-    counted = rows.select(list(dict.fromkeys(key))).group_by(list(dict.fromkeys(key)))
-    return int(pc.max(counted.aggregate([([], "count_all")])["count_all"]).as_py())
+    return int(count_rows(rows.select(list(dict.fromkeys(key))))[1].max())
+
+
+def count_rows(table: pa.Table) -> tuple[pa.Table, Any]:
+    """Each row once, and how often it is there; floats that are equal may be rows apart.
+
+    >>> rows, times = count_rows(pa.table({"a": [1, 2, 1, None]}))
+    >>> rows["a"].to_pylist(), times.tolist()
+    ([1, 2, None], [2, 1, 1])
+    """
+    if table.num_columns == 1:
+        found = pc.value_counts(table.column(0))
+        values, times = found.field("values"), found.field("counts")
+        return pa.table([values], table.column_names), times.to_numpy(zero_copy_only=False)
+    names = table.column_names
+    grouped = table.group_by(names, use_threads=table.num_rows > SMALL)
+    counted = grouped.aggregate([([], "count_all")])
+    return counted.select(names), counted["count_all"].to_numpy()
 
 
 def _compare_pairs(

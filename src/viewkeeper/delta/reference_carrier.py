@@ -54,6 +54,20 @@ def _sum_counts(columns: tuple[str, ...], items: Iterable[tuple[Row, int]]) -> R
     return ReferenceDelta(columns, {row: count for row, count in totals.items() if count})
 
 
+def _key_reader(delta: ReferenceDelta, on: Sequence[JoinKey]) -> Callable[[Row], Row | None]:
+    """How the key of a row of a delta is read; None if nothing can be equal to it."""
+    at = [delta.columns.index(key.have.label) for key in on]
+    known = [i for i, key in zip(at, on, strict=True) if not key.null_safe]
+
+    def read_key(row: Row) -> Row | None:
+        for i in known:
+            if row[i] is None:
+                return None
+        return tuple([row[i] for i in at])
+
+    return read_key
+
+
 JoinObserver = Callable[[ReferenceDelta, ReferenceDelta, Sequence[JoinKey], TsCondition], None]
 """Is called with what was joined under a condition on ts, where that gave rows."""
 
@@ -99,22 +113,19 @@ class Reference:
         )
 
     def select_columns(self, delta: ReferenceDelta, columns: Sequence[str]) -> ReferenceDelta:
+        if tuple(columns) == delta.columns:
+            return delta
         at = [delta.columns.index(name) for name in columns]
         return _sum_counts(
-            tuple(columns), ((tuple(r[i] for i in at), n) for r, n in delta.counts.items())
+            tuple(columns), ((tuple([r[i] for i in at]), n) for r, n in delta.counts.items())
         )
 
     def distinct_keys(self, partials: Sequence[ReferenceDelta], on: Sequence[JoinKey]) -> pa.Table:
-        found = {self._key_of(p, row, on) for p in partials for row in p.counts}
+        found = {key for p in partials for key in map(_key_reader(p, on), p.counts)}
         rows = [row for row in found if row is not None]
         columns = zip(*rows, strict=True) if rows else ((),) * len(on)
         arrays = [pa.array(c, key.want.type) for key, c in zip(on, columns, strict=True)]
         return pa.table(arrays, names=[key.want.name for key in on])
-
-    def _key_of(self, partial: ReferenceDelta, row: Row, on: Sequence[JoinKey]) -> Row | None:
-        values = tuple(row[partial.columns.index(key.have.label)] for key in on)
-        known = all(v is not None or k.null_safe for v, k in zip(values, on, strict=True))
-        return values if known else None
 
     def join(
         self,
@@ -124,13 +135,14 @@ class Reference:
         when: TsCondition | None,
     ) -> ReferenceDelta:
         kept = [i for i, name in enumerate(rows.columns) if name != TS]
-        back = [key.reversed_key() for key in on]
+        our_key = _key_reader(partial, on)
+        their_key = _key_reader(rows, [key.reversed_key() for key in on])
         matches: defaultdict[Row | None, list[tuple[Row, int]]] = defaultdict(list)
         for theirs, count in rows.counts.items():
-            matches[self._key_of(rows, theirs, back)].append((theirs, count))
+            matches[their_key(theirs)].append((theirs, count))
         result = []
         for ours, n in partial.counts.items():
-            key = self._key_of(partial, ours, on)
+            key = our_key(ours)
             for theirs, count in matches[key] if key is not None else []:
                 if when is None or when.is_met(_ts_of(partial, ours), _ts_of(rows, theirs)):
                     result.append((ours + tuple(theirs[i] for i in kept), n * count))
@@ -167,6 +179,9 @@ class Reference:
         return ReferenceDelta(delta.columns, dict.fromkeys(delta.counts, 1))
 
     def where(self, delta: ReferenceDelta, conditions: Sequence[Expression]) -> ReferenceDelta:
+        if not conditions:
+            return delta
+
         def holds(row: Row) -> bool:
             values = dict(zip(delta.columns, row, strict=True))
             return all(evaluate_for_row(condition, values) is True for condition in conditions)

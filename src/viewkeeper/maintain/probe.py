@@ -25,9 +25,15 @@ from viewkeeper.delta.algebra import TS, Algebra, D
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import distinct_rows
 from viewkeeper.maintain.compensation import KnownChanges
-from viewkeeper.maintain.paged_sweep import PagedSweep, PagedSweeper
-from viewkeeper.maintain.partial_rows import PartialRows, order_columns
-from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, sweep_stages
+from viewkeeper.maintain.view_change import (
+    PagedSweep,
+    PagedSweeper,
+    PartialRows,
+    SweepGenerator,
+    order_columns,
+    project_outputs,
+    sweep_stages,
+)
 from viewkeeper.updates.answer_pages import Paging
 from viewkeeper.view.expression import Column, Expression
 from viewkeeper.view.join_tree import JoinKey

@@ -14,7 +14,7 @@ and its owner makes a new one (`rebuild_index`). What the table has beyond the i
 again.
 
 A wrong index would write wrong retractions, so it keeps the number of its rows and the sum of their
-hashes (`IndexDigest`), which can be compared with those of the table.
+hashes (`IndexDigest`), which upkeep compares with those of the table and of the rows that it has.
 """
 
 from __future__ import annotations
@@ -128,10 +128,20 @@ class KeyIndex:
         """The ts as of which the rows are found."""
         return self._ts
 
+    def is_of_owner(self, owner: IndexOwner) -> bool:
+        """Whether it holds the rows of this owner, with the columns that they have now."""
+        return self._owner == owner
+
     @property
     def digest(self) -> IndexDigest:
         """To be compared with `digest_rows` of the table."""
         return self._digest
+
+    def is_sum_of(self, table: IndexDigest) -> bool:
+        """Whether what was applied, and the rows that are found, are those of the table."""
+        runs = (self._base, *self._overlay)
+        found = digest_rows((run.rows for run in runs), self._owner.schema)
+        return found == self._digest == table
 
     @property
     def overlay_rows(self) -> int:
@@ -179,6 +189,10 @@ class KeyIndex:
         while len(runs) > 1 and 2 * runs[-1].rows.num_rows > runs[-2].rows.num_rows:
             both = _net_rows(pa.concat_tables([runs[-2].rows, runs[-1].rows]))
             runs[-2:] = [_sorted_run(both, self._owner)] if both.num_rows else []
+
+    def rebuild_from(self, rows: pa.Table) -> KeyIndex:
+        """The same index made again, of what the table has as of its ts."""
+        return rebuild_index(self._folder, self._owner, [rows], self._ts)
 
     def fold_overlay(self) -> None:
         """Make a new base of everything, and write it."""

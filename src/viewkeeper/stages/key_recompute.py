@@ -12,7 +12,8 @@ What must hold:
    that the operator is a function of the bag of rows: a retraction has the very bits of the
    insertion, and loads, batches and questions agree.
 3. NULL is a key like any other.
-4. Memory is bounded by `CELLS_MAX` pairs of row and version at a time, and one whole version.
+4. Memory is bounded by `CELLS_MAX` pairs of row and version at a time, and one whole version. What
+   is kept of them is what differs from one version to the next, not the versions.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from viewkeeper.stages.sorted_rows import (
 from viewkeeper.stages.window_calls import OFFSETS, RANKS, evaluate_call
 from viewkeeper.view.definition import KeyRecompute, SortKey, WindowCall
 
-CELLS_MAX = 1 << 20
+CELLS_MAX = 1 << 18
 """So many pairs of a row and a version are evaluated at a time."""
 ROWS_MAX = 100_000
 """So many rows may belong together where no key parts them: each change evaluates them all."""
@@ -275,13 +276,19 @@ def _version_differences(
     gone[~is_last] = part.ts
     # A version that was there before the batch is evaluated, and was never written by it.
     shown, of_version = _evaluate_cells(node, pool, cells, np.where(is_first, gone, came), size)
-    pieces = []
-    for stamps, wanted, sign in ((came, ~is_first, 1), (gone, ~is_last, -1)):
-        taken = np.flatnonzero(wanted[of_version])
-        rows = shown.take(taken)
-        rows = rows.append_column(TS, pa.array(stamps[of_version[taken]]))
-        pieces.append(rows.append_column(COUNT, pa.array(np.full(len(taken), sign, np.int64))))
-    return pa.concat_tables(pieces)
+    numbers = number_rows(shown.columns, shown.num_rows)
+    coming, going = np.flatnonzero(~is_first[of_version]), np.flatnonzero(~is_last[of_version])
+    rows = np.concatenate([coming, going])
+    stamps = np.concatenate([came[of_version[coming]], gone[of_version[going]]])
+    signs = np.repeat([1, -1], [len(coming), len(going)])
+    # Most rows of a version are those of the one before it: they cancel as numbers, and only what
+    # is left is made.
+    steps = steps_of(numbers[rows], stamps)
+    sums = np.add.reduceat(signs[steps.order], steps.starts) if len(rows) else signs
+    left = np.flatnonzero(sums)
+    made = shown.take(rows[steps.rows[left]])
+    made = made.append_column(TS, pa.array(steps.ts[left]))
+    return made.append_column(COUNT, pa.array(sums[left]))
 
 
 # -- the operator ----------------------------------------------------------------------------------

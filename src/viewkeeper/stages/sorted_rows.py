@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from viewkeeper.delta.date_words import shift_months
 from viewkeeper.delta.kernel import canonical_floats
 from viewkeeper.stages.exact_numbers import (
     Numbers,
@@ -29,7 +30,9 @@ from viewkeeper.stages.exact_numbers import (
     valid_mask,
 )
 from viewkeeper.stages.extreme import rank_column
-from viewkeeper.view.definition import SortKey, WindowFrame
+from viewkeeper.view.definition import MONTHS, SortKey, WindowFrame
+
+DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +186,32 @@ def _search(values: Any, shift: str, kind: Any, key: SortKey, side: Any) -> Plac
     else:
         targets = _shift_numbers(values, shift, kind, key.descending)
     if not key.descending:
-        ahead: Places = np.searchsorted(values, targets, side=side)
-        return ahead
-    found: Places = np.searchsorted(
-        values[::-1], targets, side="right" if side == "left" else "left"
-    )
-    return len(values) - found
+        found = np.searchsorted(values, targets, side=side)
+    else:
+        opposite: Any = "right" if side == "left" else "left"
+        found = len(values) - np.searchsorted(values[::-1], targets, side=opposite)
+    # The evening of January 30 plus a month is later than the morning of January 31 plus a month.
+    # Spark moves the ends of a frame forwards only, from row to row.
+    moved: Places = np.maximum.accumulate(found)
+    return moved
 
 
 def _shift_numbers(values: Numbers, shift: str, kind: Any, descending: bool) -> Numbers:
+    if shift.endswith(MONTHS):
+        count = int(shift.removesuffix(MONTHS))
+        return _shift_by_months(values, np.array(-count if descending else count), kind)
     scale = kind.scale if pa.types.is_decimal(kind) else 0
     distance = int(Decimal(shift).scaleb(scale))
     return add_numbers(values, np.array([-distance if descending else distance], object))
+
+
+def _shift_by_months(values: Numbers, count: Numbers, kind: Any) -> Numbers:
+    """Dates, or moments of UTC, some months later; the 30th and the 31st may become one day."""
+    if not pa.types.is_timestamp(kind):
+        days: Numbers = shift_months(values, count)
+        return days
+    moments: Numbers = shift_months(values // DAY_US, count) * DAY_US + values % DAY_US
+    return moments
 
 
 def sort_partitions(

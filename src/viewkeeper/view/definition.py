@@ -402,13 +402,18 @@ class SortKey:
     nulls_last: bool = False
 
 
+MONTHS = " months"
+"""Ends the bound of a frame that is counted in months."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowFrame:
     """Which rows around a row, in its order, a call looks at: from `start` to `end`, both included.
 
     A bound is the distance from the row itself, negative before it; None is where the rows of the
     key begin or end. The distance is counted in rows, or in `range` frames added to the row's own
-    value of the first sort key: all rows with an equal value belong together.
+    value of the first sort key: all rows with an equal value belong together. To a date or a moment
+    months can be added: `-3 months`.
     """
 
     unit: OneOf["rows", "range"]

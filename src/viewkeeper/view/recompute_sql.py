@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from viewkeeper.view.definition import KeyRecompute, SortKey, WindowCall, WindowFrame
+from viewkeeper.view.definition import MONTHS, KeyRecompute, SortKey, WindowCall, WindowFrame
 from viewkeeper.view.expression import Literal
 from viewkeeper.view.render import quote_name, spark_sql_of
 
@@ -85,7 +85,9 @@ def _bound_sql(bound: str | None, open_end: str, unit: str, kind: pa.DataType | 
     if bound == "0":
         return "CURRENT ROW"
     distance = bound.removeprefix("-")
-    if unit == "range" and kind is not None:
+    if distance.endswith(MONTHS):
+        distance = f"INTERVAL '{distance.removesuffix(MONTHS)}' MONTH"
+    elif unit == "range" and kind is not None:
         distance = _distance_sql(distance, kind)
     return f"{distance} {'PRECEDING' if bound.startswith('-') else 'FOLLOWING'}"
 

@@ -201,6 +201,11 @@ def _rewrite_query(parsed: ParsedView, seen: Scopes) -> str:
 
     Stars are written out, so that a column that a source adds later does not change the view.
     """
+    return parsed.plain.replace_spans(parsed.body, _plain_changes(parsed, seen))
+
+
+def _plain_changes(parsed: ParsedView, seen: Scopes) -> list[tuple[Span, str]]:
+    """The stretches of a plain view's text that Spark gets otherwise."""
     changes: list[tuple[Span, str]] = []
     for index, table in enumerate(parsed.parts.tables):
         changes.append((table.span, _place_text(parsed, table, index)))
@@ -211,7 +216,7 @@ def _rewrite_query(parsed: ParsedView, seen: Scopes) -> str:
             changes += _shorten_qualifiers(seen.whole, item.piece.node)
     for scope, piece in _scoped_conditions(parsed, seen):
         changes += _shorten_qualifiers(scope, piece.node)
-    return parsed.plain.replace_spans(parsed.body, changes)
+    return changes
 
 
 def _place_text(parsed: ParsedView, table: TableUse | TableName, index: int) -> str:
@@ -306,13 +311,27 @@ def _text_with_clock(parsed: ParsedView, report: ReportQuery) -> str:
 
 def locate_error(parsed: ParsedView, error: DefinitionError) -> DefinitionError:
     """An error whose place is one of `report_text`, with its place in the user's own text."""
+    return _locate_changed(parsed, error, _report_changes(parsed))
+
+
+def locate_plain_error(
+    parsed: ParsedView, schema: Schema, error: DefinitionError
+) -> DefinitionError:
+    """An error whose place is one of a plain view's query, with its place in the user's text."""
+    seen = scopes_of(parsed.plain, parsed.parts.tables, schema)
+    return _locate_changed(parsed, error, _plain_changes(parsed, seen))
+
+
+def _locate_changed(
+    parsed: ParsedView, error: DefinitionError, changes: list[tuple[Span, str]]
+) -> DefinitionError:
     message = error.message.partition(": ")[2] if error.line is not None else error.message
-    shown = report_text(parsed).split("\n")
+    shown = parsed.plain.replace_spans(parsed.body, changes).split("\n")
     if error.line is None or error.column is None or error.line > len(shown):
         offset = parsed.body.start
     else:
         before = sum(len(line) + 1 for line in shown[: error.line - 1])
-        offset = _offset_in_text(parsed, before + error.column - 1)
+        offset = _offset_in_text(parsed, changes, before + error.column - 1)
     line, column = parsed.sql.line_and_column(offset)
     return type(error)(
         parsed.sql.subject + message,
@@ -324,10 +343,10 @@ def locate_error(parsed: ParsedView, error: DefinitionError) -> DefinitionError:
     )
 
 
-def _offset_in_text(parsed: ParsedView, offset: int) -> int:
-    """Where something is in the user's text that is at an offset of `report_text`."""
+def _offset_in_text(parsed: ParsedView, changes: Iterable[tuple[Span, str]], offset: int) -> int:
+    """Where something is in the user's text that is at an offset of the changed text."""
     shift = parsed.body.start
-    for span, new in sorted(set(_report_changes(parsed))):
+    for span, new in sorted(set(changes)):
         begin = span.start - shift
         if offset < begin:
             break

@@ -16,6 +16,8 @@ function of Spark is in one of the lists, so that a new one of a new Spark must 
 
 from __future__ import annotations
 
+from viewkeeper.errors import suggest_nearest
+
 
 def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -229,4 +231,16 @@ def refusal_of_call(name: str, empty: bool) -> tuple[str, str | None] | None:
         return f"the non-deterministic function {name}()", "compute it when reading the view"
     if name in DETERMINISTIC or name in SYNTAX:
         return None
-    return f"the function {name}()", "only Spark's own deterministic scalar functions are allowed"
+    return f"the function {name}()", missing_function_hint(name)
+
+
+def missing_function_hint(name: str) -> str:
+    """What is said of a function that may not be called, and is in no list of those refused.
+
+    >>> missing_function_hint("uper")
+    'Spark has no function of this name; did you mean "upper"?'
+    """
+    if name in IN_QUERY or name in REFUSED:
+        return "only Spark's own deterministic scalar functions are allowed"
+    near = suggest_nearest(name, sorted(IN_QUERY - OPERATORS))
+    return f"Spark has no function of this name{near}"

@@ -16,7 +16,9 @@ reads them: each doubles the time.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
@@ -29,6 +31,13 @@ from viewkeeper.view.sql.sql_text import SqlText
 DEPTH_MAX = 150
 CHAIN_MAX = 2000
 TABLES_MAX = 500
+CLAUSES = (
+    *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "QUALIFY"),
+    *("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "CROSS", "LATERAL", "USING"),
+    *("UNION", "EXCEPT", "INTERSECT", "CASE", "WHEN", "THEN", "ELSE", "BETWEEN", "WITH"),
+    *("OVER", "PARTITION", "FILTER", "EXISTS", "LIKE", "NULL", "INTERVAL"),
+)
+"""The keywords that people misspell."""
 OPEN_JOINS_MAX = 14
 """How many JOINs may wait for their ON at one place of the text."""
 
@@ -89,7 +98,20 @@ def _syntax_error(sql: SqlText, tokens: list[Token], error: ParseError) -> Defin
         message = f'unexpected "{token.text}"'
     else:
         message = f'{description[:1].lower()}{description[1:]} at "{token.text}"'
-    return sql.error_at(message, token.start)
+    return sql.error_at(message, token.start, hint=_misspelling_hint(tokens, tokens.index(token)))
+
+
+def _misspelling_hint(tokens: list[Token], index: int) -> str | None:
+    """The keyword that a word at the place of an error, or shortly before it, may stand for.
+
+    A misspelled keyword is read as a name or an alias, so that only what follows it is unexpected.
+    """
+    for token in (*reversed(tokens[max(index - 2, 0) : index + 1]), tokens[0]):
+        word = token.text.upper()
+        near = get_close_matches(word, CLAUSES, n=1, cutoff=0.7)
+        if token.token_type is TokenType.VAR and near:
+            return f'did you mean {near[0]} instead of "{token.text}"?'
+    return None
 
 
 def _too_deep(sql: SqlText, tokens: list[Token]) -> DefinitionError:
@@ -97,28 +119,67 @@ def _too_deep(sql: SqlText, tokens: list[Token]) -> DefinitionError:
     return sql.error_at("nested too deeply to be read", tokens[0].start, hint=hint)
 
 
+def refuse_open_joins(sql: SqlText, tokens: list[Token]) -> None:
+    """DefinitionError if a JOIN has no ON and no USING, and is not written as CROSS JOIN.
+
+    Spark takes it for a CROSS JOIN; mostly the condition was forgotten, and the view has the
+    product of two tables.
+    """
+    for _, _, _, ended in _waiting_joins(tokens):
+        if ended:
+            hint = "write ON behind the joined table, or CROSS JOIN where every pair is meant"
+            raise sql.error_at("a JOIN without ON", ended[0].start, hint=hint)
+
+
 def _check_joins(sql: SqlText, tokens: list[Token]) -> None:
     """DefinitionError if too many JOINs wait for their ON, inside and around brackets."""
-    waiting: list[list[bool]] = [[]]
-    for index, token in enumerate(tokens):
-        match token.token_type:
-            case TokenType.L_PAREN:
-                waiting.append([])
-            case TokenType.R_PAREN if len(waiting) > 1:
-                waiting.pop()
-            case TokenType.JOIN | TokenType.STRAIGHT_JOIN:
-                before = {each.token_type for each in tokens[max(index - 3, 0) : index]}
-                waiting[-1].append(not before & {TokenType.CROSS, TokenType.NATURAL})
-            case TokenType.ON | TokenType.USING if waiting[-1]:
-                waiting[-1].pop()
-            case TokenType.UNION | TokenType.EXCEPT | TokenType.INTERSECT:
-                waiting[-1].clear()
-            case TokenType.SELECT | TokenType.WITH | TokenType.FROM if waiting[-1]:
-                _refuse_bare_query(sql, tokens, index)
-        if sum(map(sum, waiting)) > OPEN_JOINS_MAX:
+    queries = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
+    for index, here, waiting, _ in _waiting_joins(tokens):
+        if here and tokens[index].token_type in queries:
+            _refuse_bare_query(sql, tokens, index)
+        if waiting > OPEN_JOINS_MAX:
             hint = "write ON behind each JOIN, or CROSS JOIN where there is no condition"
             message = f"more than {OPEN_JOINS_MAX} JOINs without ON"
-            raise sql.error_at(message, token.start, hint=hint)
+            raise sql.error_at(message, tokens[index].start, hint=hint)
+
+
+def _waiting_joins(tokens: list[Token]) -> Iterator[tuple[int, bool, int, list[Token]]]:
+    """At each token, and once behind them: whether there was a JOIN without its ON before it, in
+    the same brackets; how many wait for their ON; those whose place ended before they had one."""
+    # One that needs no ON is None.
+    levels: list[list[Token | None]] = [[]]
+    waiting = 0
+    for index, token in enumerate(tokens):
+        ended: list[Token | None] = []
+        match token.token_type:
+            case TokenType.L_PAREN:
+                levels.append([])
+            case TokenType.R_PAREN if len(levels) > 1:
+                ended = levels.pop()
+            case TokenType.JOIN | TokenType.STRAIGHT_JOIN:
+                needs = _needs_condition(tokens, index)
+                levels[-1].append(token if needs else None)
+                waiting += needs
+            case TokenType.ON | TokenType.USING if levels[-1]:
+                waiting -= levels[-1].pop() is not None
+            case TokenType.UNION | TokenType.EXCEPT | TokenType.INTERSECT:
+                ended, levels[-1] = levels[-1], []
+        left = [join for join in ended if join is not None]
+        waiting -= len(left)
+        yield index, bool(levels[-1]), waiting, left
+    yield len(tokens), False, 0, [join for level in levels for join in level if join is not None]
+
+
+def _needs_condition(tokens: list[Token], index: int) -> bool:
+    """Whether the JOIN at an index is neither a CROSS or NATURAL one nor one with LATERAL."""
+    if tokens[index + 1 : index + 2] and tokens[index + 1].token_type is TokenType.LATERAL:
+        return False
+    words = {"LEFT", "RIGHT", "FULL", "OUTER", "INNER", "SEMI", "ANTI"}
+    before = index - 1
+    while before >= 0 and tokens[before].text.upper() in words:
+        before -= 1
+    kind = tokens[before].token_type if before >= 0 else None
+    return kind not in (TokenType.CROSS, TokenType.NATURAL, TokenType.DOT)
 
 
 def _refuse_bare_query(sql: SqlText, tokens: list[Token], index: int) -> None:

@@ -24,7 +24,12 @@ from viewkeeper.view.sql.plain_select import is_plain_select
 from viewkeeper.view.sql.report_query import ReportQuery, read_report
 from viewkeeper.view.sql.select_parts import SelectParts, parts_of_select
 from viewkeeper.view.sql.sql_text import Span, SqlText, span_of_tokens
-from viewkeeper.view.sql.syntax import TokenizedSql, read_trees, tokenize_sql
+from viewkeeper.view.sql.syntax import (
+    TokenizedSql,
+    read_trees,
+    refuse_open_joins,
+    tokenize_sql,
+)
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEAD = "CREATE MATERIALIZED VIEW name AS SELECT ..."
@@ -103,6 +108,16 @@ def parse_statement(text: str, path: str | None, name: str) -> ParsedView:
     if tokens[0].text.upper() == "CREATE":
         return parse_view(text, path)
     return _parse_query(sql, read, name, tokens)
+
+
+def check_joins(view: ParsedView) -> None:
+    """DefinitionError if a JOIN of a view that somebody writes now has no condition.
+
+    It is no part of parsing: a view that is stored, or follows a schema change, may have such ones.
+    """
+    tokens = tokenize_sql(view.plain).tokens
+    within = [token for token in tokens if view.body.start <= token.start < view.body.end]
+    refuse_open_joins(view.sql, within)
 
 
 def _parse_query(

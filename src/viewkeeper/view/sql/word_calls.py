@@ -226,7 +226,9 @@ def short_decimal(literal: Literal) -> Literal:
 
 
 def date_sum_call(operator: str, date: Expression, days: Expression) -> Call | None:
-    """A date plus days, or minus a constant number of days."""
+    """A date plus days, or minus a constant number of days; nothing else is done with dates."""
+    if operator not in ("+", "-"):
+        return None
     count = literal_value(days)
     if isinstance(count, int) and type_of(days) == INT:
         return shift_date(date, count if operator == "+" else -count, "day")

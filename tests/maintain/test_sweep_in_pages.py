@@ -25,10 +25,10 @@ from tests.maintain.worlds import World
 from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
-from viewkeeper.maintain import paged_sweep
-from viewkeeper.maintain.paged_sweep import PagedSweeper, run_pages, sweep_in_pages
+from viewkeeper.maintain import view_change
 from viewkeeper.maintain.probe import probe_in_pages
 from viewkeeper.maintain.sweep_family.batch_sweep import slice_origins, split_origins
+from viewkeeper.maintain.view_change import PagedSweeper, run_pages, sweep_in_pages
 from viewkeeper.sources.memory import MemorySnapshot
 from viewkeeper.updates.answer_pages import Paging, gather_pages
 from viewkeeper.updates.queue import RelationChanges
@@ -133,7 +133,7 @@ def test_mistakes_are_found(
         twice = {p: self.algebra.add([rows, rows]) for p, rows in waiting.items()}
         return join(self, step, versions, twice)
 
-    monkeypatch.setattr(paged_sweep.PagedSweeper, "_join_rest", wrong)
+    monkeypatch.setattr(view_change.PagedSweeper, "_join_rest", wrong)
     for seed in range(60):
         rng = random.Random(seed)
         world = random_keyed_world(rng)
