@@ -11,10 +11,13 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.compile import compiled_graphs
-from viewkeeper.engine.compile.compiled_graphs import CompiledGraphs, cache_folder, query_digest
+from viewkeeper.engine.compile.compiled_graphs import FOLDER, CompiledGraphs, query_digest
 from viewkeeper.engine.compile.query_table import QueryTable
+from viewkeeper.engine.compile.report_compiler import ReportCompiler
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.errors import DefinitionError, UnsupportedError
+from viewkeeper.storage.user_cache import user_cache_folder
 from viewkeeper.view.definition import Constant, Field, Graph, Relation
 
 GRAPH = Graph((Constant(0, (Field("a", pa.int64()),), ((1,), (None,))),))
@@ -31,6 +34,19 @@ def test_a_graph_is_found_again(tmp_path: Path) -> None:
     assert kept.find_graph("a" * 64) is None
     kept.keep_graph("a" * 64, GRAPH)
     assert kept.find_graph("a" * 64) == GRAPH
+
+
+@pytest.mark.parametrize("kind", [DefinitionError, UnsupportedError])
+def test_a_refusal_is_found_again(kind: type[DefinitionError], tmp_path: Path) -> None:
+    kept, digest = CompiledGraphs(tmp_path), "a" * 64
+    kept.keep_refusal(digest, kind("no: such thing", line=2, column=3, detail="why", hint="how"))
+    found = kept.find_refusal(digest)
+    assert type(found) is kind
+    assert str(found) == str(kind("no: such thing", line=2, column=3, detail="why", hint="how"))
+    assert kept.find_graph(digest) is None
+    assert not kept.has_check(digest)
+    kept.keep_graph(digest, GRAPH)
+    assert kept.find_refusal(digest) is None
 
 
 def test_whatever_decides_is_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +111,7 @@ def test_the_same_report_of_another_project_needs_no_spark(
             assert rows_of(project.view("sums")) == shop.recomputed(SUMS)
             graph = project.catalogue.bindings["sums"].graph
         # A session that was given has settings of its own, and nothing is kept of it.
-        assert len([*cache_folder().glob("*.json")]) == (name != "given")
+        assert len([*user_cache_folder(FOLDER).glob("*.json")]) == (name != "given")
         if name == "given":
             said = graph
 
@@ -104,7 +120,7 @@ def test_the_same_report_of_another_project_needs_no_spark(
                 assert said is not None  # noqa: B023 - it is that of the first round
                 return said  # noqa: B023
 
-            monkeypatch.setattr(Project, "_ask_spark", say)
+            monkeypatch.setattr(ReportCompiler, "_ask_spark", say)
             monkeypatch.setattr(SparkHandle, "get_session", refuse_start)
     assert len(asked) == 1
 

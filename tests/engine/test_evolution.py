@@ -95,7 +95,7 @@ def test_edited_sql_that_says_what_the_view_has_become_is_taken(
     report = refreshed(shop, spark)
     assert (report.waiting, report.loaded) == ({}, {})
     shop.define("names", "SELECT k.id, k.city AS name FROM crm.customer AS k")
-    with pytest.raises(ProjectError, match="full-refresh"):
+    with pytest.raises(ProjectError, match="viewkeeper refresh names"):
         refreshed(shop, spark)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from viewkeeper.engine.batch import held_changes
+from viewkeeper.engine.batch import change_archive
 from viewkeeper.engine.batch.change_archive import (
     ChangeArchive,
     archive_files,
@@ -119,13 +119,35 @@ def test_what_the_journal_has_of_held_changes_restores_them(tmp_path: Path) -> N
     ]
     assert not kept_rows(tmp_path / "killed")[1], "nothing is written before the flush"
     restored = ChangeArchive(tmp_path / "killed")
-    restored.restore_held(frames)
-    restored.restore_held(frames)
+    restored.recover_archive(frames, 3)
+    restored.recover_archive(frames, 3)
     assert kept_rows(tmp_path / "killed") == ((0, 3), [1, 2, 3])
 
 
+@pytest.mark.parametrize("in_journal", [0, 1, 2])
+def test_a_file_that_reaches_beyond_the_ledger_is_no_gap(tmp_path: Path, in_journal: int) -> None:
+    """A flush has written changes whose commit never came, with those of commits before it."""
+    killed = ChangeArchive(tmp_path / "killed")
+    killed.keep_changes(BatchChanges({ORDERS: changes(3)}), 0, 3)
+    frames = [
+        frame
+        for after in range(3, 6)
+        for frame in killed.hold_changes(
+            BatchChanges({ORDERS: changes(after + 1)}), after, after + 1
+        )
+    ]
+    killed.write_held()
+    assert kept_rows(tmp_path / "killed") == ((0, 6), [1, 2, 3, 4, 5, 6])
+    started = ChangeArchive(tmp_path / "killed")
+    started.recover_archive(frames[:in_journal], 3 + in_journal)
+    through = 3 + in_journal
+    assert kept_rows(tmp_path / "killed") == ((0, through), list(range(1, through + 1)))
+    started.keep_changes(BatchChanges({ORDERS: changes(7)}), through, 7)
+    assert kept_rows(tmp_path / "killed") == ((0, 7), list(range(1, 8)))
+
+
 def test_many_changes_are_kept_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_changes, "HELD_BYTES", 8)
+    monkeypatch.setattr(change_archive, "HELD_BYTES", 8)
     archive = ChangeArchive(tmp_path / "history")
     assert archive.hold_changes(BatchChanges({ORDERS: changes(3)}), 0, 3) == []
     assert kept_rows(tmp_path / "history") == ((0, 3), [1, 2, 3])

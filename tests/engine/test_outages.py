@@ -21,8 +21,7 @@ import pymysql
 import pytest
 
 from tests.network import Proxy
-from viewkeeper.engine.batch.snapshot_openers import PreparedOpeners
-from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.connections.open_sources import Connections, PreparedOpeners
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
 from viewkeeper.sources.postgres import postgres_server as postgres
 from viewkeeper.sources.settings import SourceSettings

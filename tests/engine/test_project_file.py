@@ -111,7 +111,7 @@ def test_an_address_is_never_made_a_folder(tmp_path: Path, monkeypatch: pytest.M
             Store.open(path, "test", time.time)
         with pytest.raises(ProjectError, match=r"is not a folder"):
             read_settings(path)
-    (tmp_path / "viewkeeper.yml").write_text(f"warehouse: s3://bucket/w\n{SOURCES}")
-    with pytest.raises(SourceAwayError, match=r"is not a folder"):
+    (tmp_path / "viewkeeper.yml").write_text(f"warehouse: ftp://bucket/w\n{SOURCES}")
+    with pytest.raises(SourceAwayError, match=r"has the scheme ftp"):
         ParentProject("orders", tmp_path).load_head()
     assert [path.name for path in tmp_path.iterdir()] == ["viewkeeper.yml"]

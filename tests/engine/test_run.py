@@ -21,13 +21,15 @@ JOIN shop.orders o ON o.customer_id = c.id"""
 
 
 @contextmanager
-def running(project: viewkeeper.Project) -> Iterator[None]:
+def running(
+    project: viewkeeper.Project, observer: viewkeeper.Observer | None = None
+) -> Iterator[None]:
     """The project's run, in a thread; what it raised is raised here."""
     stop, raised = threading.Event(), list[BaseException]()
 
     def run() -> None:
         try:
-            project.run(stop=stop)
+            project.run(observer, stop=stop)
         except BaseException as error:
             raised.append(error)
             raise

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from viewkeeper.engine.batch.worker_daemon import without_zips
 from viewkeeper.engine.settings.project_file import SparkSettings, read_settings
@@ -19,7 +20,7 @@ from viewkeeper.engine.spark.class_archive import (
     begin_archive,
 )
 from viewkeeper.engine.spark.jvm_launch import FAST, NOISE, pass_on
-from viewkeeper.engine.spark.spark_session import is_fast_start
+from viewkeeper.engine.spark.spark_session import SparkHandle, is_fast_start
 from viewkeeper.errors import ProjectError
 
 
@@ -156,3 +157,16 @@ def test_an_archive_is_made_and_accepted(tmp_path: Path, monkeypatch: pytest.Mon
     lines = (tmp_path / "classes.log").read_text().splitlines()
     shared = [line for line in lines if "shared objects file (top)" in line]
     assert len(shared) > 5_000
+
+
+def test_a_session_that_the_program_has_is_neither_changed_nor_stopped(
+    spark: SparkSession,
+) -> None:
+    before = dict(spark.conf.getAll)
+    handle = SparkHandle(SparkSettings(config={"spark.sql.shuffle.partitions": "7"}))
+    assert not handle.is_started
+    assert handle.get_session().sparkContext is spark.sparkContext
+    assert handle.is_given
+    handle.stop_session()
+    assert dict(spark.conf.getAll) == before
+    assert spark.range(3).count() == 3

@@ -6,16 +6,24 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.cli.commands.status_command import stored_lines
+from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.engine import upkeep
 from viewkeeper.engine.batch.state_indexes import StateIndexes
 from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.report import SilentObserver
+from viewkeeper.errors import ViewkeeperError
 from viewkeeper.stages import key_index
+from viewkeeper.stages.fold_layout import ROWS_COLUMN
+from viewkeeper.stages.key_index import IndexOwner, KeyIndex, open_index, rebuild_index
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.rows.view_state import read_stored
 
 VIEWS = {
     "by_customer": "SELECT customer_id, count(*) AS n, max(id) AS newest FROM shop.orders "
@@ -111,6 +119,98 @@ def test_an_index_that_missed_a_commit_is_brought_up_from_the_table(
                     keeper.maintain_views()
                 for name, sql in {**VIEWS, "pairs": derived}.items():
                     assert rows_of(project.view(name)) == shop.recomputed(sql), (name, number)
+
+
+class HeardTroubles(SilentObserver):
+    """What was reported."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_trouble(self, error: ViewkeeperError) -> None:
+        self.lines.append(str(error))
+
+
+def test_an_index_that_differs_from_its_table_is_made_again_and_reported(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "ROUTINE_SECONDS", -1.0)
+    shop = Shop(tmp_path, VIEWS)
+    shop.fill()
+    heard = HeardTroubles()
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        with project.open_maintainer("test", heard) as keeper:
+            keeper.start_run()
+            chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way.compare_indexes)
+
+            def go_on(*statements: str) -> None:
+                shop.execute("shop", *statements)
+                keeper.see_commits()
+                keeper.maintain_views()
+
+            def forge_rows(index: KeyIndex, rows: pa.Table, ts: int) -> None:
+                """An overlay that says of every group that it has one row more."""
+                more = pc.add(rows[ROWS_COLUMN], 1)
+                at = rows.column_names.index(ROWS_COLUMN)
+                genuine(index, rows.set_column(at, ROWS_COLUMN, more), ts)
+
+            go_on("DELETE FROM orders WHERE id = 39")
+            chores.run_due_steps()
+            assert heard.lines == []
+            genuine = KeyIndex.apply_rows
+            with monkeypatch.context() as patch:
+                patch.setattr(KeyIndex, "apply_rows", forge_rows)
+                go_on(
+                    "DELETE FROM orders WHERE id IN (31, 32)",
+                    "DELETE FROM item WHERE order_id = 30",
+                )
+            chores.run_due_steps()
+            assert len(heard.lines) == len(VIEWS)
+            for name, line in zip(sorted(VIEWS), sorted(heard.lines), strict=True):
+                assert f'view "{name}": the index of its table "{name}" by ' in line
+                assert f"`viewkeeper verify {name}`" in line
+            # The index is that of the table: nothing is reported again, and batches are right.
+            chores.run_due_steps()
+            go_on("DELETE FROM orders WHERE id IN (23, 38)", "DELETE FROM item WHERE order_id < 9")
+            chores.run_due_steps()
+            assert len(heard.lines) == len(VIEWS)
+            for name, sql in VIEWS.items():
+                assert rows_of(project.view(name)) == shop.recomputed(sql), name
+
+
+def test_a_file_that_was_forged_with_its_checksums_is_found_by_upkeep(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "ROUTINE_SECONDS", -1.0)
+    monkeypatch.setattr(key_index, "OVERLAY_MIN", 0)
+    shop = Shop(tmp_path, {"by_customer": VIEWS["by_customer"]})
+    shop.fill()
+    heard = HeardTroubles()
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        shop.execute("shop", "DELETE FROM orders WHERE id = 39")
+        project.refresh()
+        head = read_head(shop.folder / "warehouse").views["by_customer"]
+        owner = IndexOwner(head.table, head.created_ts, head.schema, ("customer_id",))
+        folder = shop.folder / "warehouse" / "indexes" / head.table
+        stored = read_stored(shop.folder / "warehouse", head)
+        rebuild_index(folder, owner, [stored.slice(1)], head.ts)
+        with project.open_maintainer("test", heard) as keeper:
+            keeper.start_run()
+            chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way.compare_indexes)
+            kept = stored["customer_id"][1].as_py()
+            shop.execute("shop", f"DELETE FROM orders WHERE customer_id = {kept}")
+            keeper.see_commits()
+            keeper.maintain_views()
+            chores.run_due_steps()
+        (line,) = heard.lines
+        count = stored.num_rows - 1
+        assert f"it had {count - 1} rows where the table has {count}" in line
+        found = open_index(folder, owner, 0, 1 << 40)
+        assert found is not None
+        assert found.digest.rows == count
+        assert rows_of(project.view("by_customer")) == shop.recomputed(VIEWS["by_customer"])
 
 
 def test_status_says_what_is_stored_what_was_asked_and_how_large_groups_are(

@@ -101,8 +101,10 @@ def test_views_in_a_circle_are_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_view_is_named(tmp_path: Path) -> None:
     shop = Shop(tmp_path, {"lines": LINES, "top": "SELECT city FROM line"})
-    with pytest.raises(DefinitionError, match='"line" is not a view of the project'):
-        viewkeeper.open(shop.folder)
+    with viewkeeper.open(shop.folder) as project:
+        assert "top" in project.catalogue.written.refused
+        with pytest.raises(DefinitionError, match='"line" is not a view of the project'):
+            project.view("top")
 
 
 def test_a_large_batch_is_the_same_on_spark(tmp_path: Path, spark: SparkSession) -> None:

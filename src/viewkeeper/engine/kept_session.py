@@ -24,7 +24,7 @@ import threading
 from contextlib import suppress
 
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.report import BatchReport, Observer
+from viewkeeper.engine.report import BatchReport, Observer, StateChange
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.engine.views.workspace import Workspace
@@ -62,6 +62,10 @@ class RelayedObserver:
         self.is_ordinary = False
         self._observer.on_trouble(error)
 
+    def on_state_change(self, change: StateChange) -> None:
+        self.is_ordinary = False
+        self._observer.on_state_change(change)
+
 
 class KeptSession:
     """A maintainer with all that it works with, between two refreshes; used by one thread."""
@@ -85,7 +89,9 @@ class KeptSession:
         self.maintainer.acknowledge_commits(now=not is_kept)
         if not (is_kept and self._relay.is_ordinary):
             return None
-        self.maintainer.release_sources()
+        # Sources that cannot rest are followed again from where they were left.
+        for name in self._workspace.connections.close_restless():
+            self.maintainer.lookout.sightings.forget_source(name)
         self._left = self._workspace.catalogue.copy_definitions()
         self._workspace.store.pause_work()
         return self

@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.maintainer import Again, Maintainer
+from viewkeeper.engine.reload.project_reload import ProjectReload
 from viewkeeper.engine.report import BatchReport, Observer, Report
+from viewkeeper.engine.state_watch import StateWatch
 from viewkeeper.engine.upkeep import Upkeep, grouping_commits, keep_small
+from viewkeeper.engine.views.algorithm_choice import IfAllRefused
+from viewkeeper.errors import DefinitionError, ProjectError
 
 LOOK_SECONDS = 0.02
 HINTED_LOOK_SECONDS = 0.1
@@ -57,6 +61,7 @@ class SummingObserver:
         self.on_load_progress = told.on_load_progress
         self.on_schema_change = told.on_schema_change
         self.on_trouble = told.on_trouble
+        self.on_state_change = told.on_state_change
         self._told = told
 
     def on_load_end(self, view: str, rows: int, seconds: float) -> None:
@@ -99,10 +104,43 @@ def refresh_views(maintainer: Maintainer, report: Report, started: float | None 
         else:
             again = maintainer.maintain_views(since, there)
     maintainer.finish_loads()
-    maintainer.tell_progress()
+    maintainer.tell_progress(now=True)
     keep_small(maintainer.store)
     report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
     return report
+
+
+def run_sessions(
+    open_session: Callable[[], AbstractContextManager[Maintainer]],
+    report: Report,
+    stop: threading.Event,
+    reload: ProjectReload,
+    full_refresh: Sequence[str] = (),
+    reanchor: Sequence[str] = (),
+    sync_tables: bool = False,
+) -> Report:
+    """Maintain until `stop` is set, in a new session whenever the project's files have changed.
+
+    Files that turn out not to be usable at the start of a session are given up for those before.
+    """
+    started = time.perf_counter()
+    states: StateWatch | None = None
+    while True:
+        with open_session() as maintainer:
+            if states is not None:
+                maintainer.states.go_on_from(states)
+            states = maintainer.states
+            try:
+                run_until(maintainer, report, stop, full_refresh, reanchor, sync_tables, reload)
+            except (ProjectError, DefinitionError) as error:
+                if not reload.take_back(error):
+                    raise
+        if stop.is_set():
+            report.end_report(report.waiting, time.perf_counter() - started)
+            return report
+        if reload.is_pending:
+            reload.take_up()
+        full_refresh = reanchor = ()
 
 
 def run_until(
@@ -112,26 +150,44 @@ def run_until(
     full_refresh: Sequence[str] = (),
     reanchor: Sequence[str] = (),
     sync_tables: bool = False,
+    reload: ProjectReload | None = None,
 ) -> Report:
-    """Maintain until `stop` is set; `report` is what the maintainer's observer sums up.
+    """Maintain until `stop` is set, or a `reload` is due; `report` is what the maintainer's
+    observer sums up.
 
     Small commits are grouped: their tables follow every second, or with each if `sync_tables`.
     """
     started = time.perf_counter()
-    maintainer.start_run(full_refresh, reanchor, stop.is_set)
+    is_reload = reload is not None and reload.is_pending
+    # Who only reloads goes on with whatever there is, and a run waits for sources to be mended.
+    if_all_refused: IfAllRefused = "go on" if is_reload else "retry"
+    maintainer.start_run(full_refresh, reanchor, stop.is_set, if_all_refused)
+    if reload is not None:
+        reload.note_start(maintainer)
     store, settings = maintainer.store, maintainer.workspace.settings
     group = nullcontext() if sync_tables else grouping_commits(store, settings)
-    with group:
-        _maintain_until(maintainer, stop)
+    maintainer.plans.lanes.allow_lanes()
+    with closing(maintainer.service.requests), group, maintainer.states.asking_sources():
+        try:
+            _maintain_until(maintainer, stop, reload)
+        finally:
+            maintainer.plans.lanes.under_way.abandon_lanes()
     report.end_report(maintainer.waiting_views(), time.perf_counter() - started)
     return report
 
 
-def _maintain_until(maintainer: Maintainer, stop: threading.Event) -> None:
-    upkeep, pace = Upkeep(maintainer.workspace), LookPace()
+def _maintain_until(
+    maintainer: Maintainer, stop: threading.Event, reload: ProjectReload | None
+) -> None:
+    lanes, pace = maintainer.plans.lanes.under_way, LookPace()
+    upkeep = Upkeep(maintainer.workspace, lanes.compare_indexes)
     while not stop.is_set():
+        maintainer.service.requests.answer_all()
+        maintainer.service.retry_troubles(maintainer.maintain_views)
         maintainer.see_commits(FRESH_SECONDS)
         is_routine = pace.take_routine()
+        if is_routine and reload is not None and reload.is_due(maintainer):
+            break
         if is_batch_due(maintainer, is_routine):
             maintainer.maintain_views()
             upkeep.run_due_steps()
@@ -144,20 +200,23 @@ def _maintain_until(maintainer: Maintainer, stop: threading.Event) -> None:
             maintainer.acknowledge_commits()
             maintainer.tell_progress()
         pace.wait_for_news(maintainer.lookout, stop)
+    maintainer.plans.end_lanes()
     maintainer.loader.abandon_loads()
-    maintainer.tell_progress()
+    maintainer.tell_progress(now=True)
     maintainer.acknowledge_commits(now=True)
 
 
 def is_batch_due(maintainer: Maintainer, is_routine: bool = True) -> bool:
     """Whether a batch should be formed now; as a routine, also for views that are behind."""
     settings = maintainer.workspace.settings
+    if maintainer.plans.lanes.has_ended:
+        return True
     if maintainer.lookout.sightings.waiting_changes >= settings.batch.rows:
         return True
     if maintainer.lookout.sightings.oldest_committed_at is None:
         return is_routine and maintainer.has_views_behind()
     age = time.time() - maintainer.lookout.sightings.oldest_committed_at
-    return not settings.freshness or age + maintainer.batch_seconds >= settings.freshness
+    return not settings.freshness or age + maintainer.plans.batch_seconds >= settings.freshness
 
 
 class LookPace:

@@ -5,7 +5,8 @@ durable plan, before any work (`viewkeeper.engine.plan_runner`). Then the views 
 committed in one record, and only then is anything acknowledged to a source. A view's progress is
 one ts: all transactions of its sources up to it are applied. Views at the same ts advance together
 and become visible together; one that waits for a source stays behind, and catches up in a batch of
-its own from where it stands.
+its own from where it stands. In `run`, views that are much more expensive than others advance apart
+(`viewkeeper.engine.lanes`): this thread begins their batches and commits what they bring.
 
 A restart finds the plan that has no record, replays exactly that, and goes on. What no plan names
 yet has left no trace here and is simply seen again.
@@ -27,34 +28,47 @@ from enum import Enum
 
 from viewkeeper.engine.batch.missing_value import is_without_value
 from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS, Lookout
-from viewkeeper.engine.evolution.anchors import ANCHORED, Anchors
+from viewkeeper.engine.evolution.anchors import Anchors
 from viewkeeper.engine.evolution.recomputed_views import RecomputedViews
-from viewkeeper.engine.evolution.view_adapter import ViewAdapter
+from viewkeeper.engine.evolution.view_adapter import ANCHORED, ViewAdapter
 from viewkeeper.engine.evolution.view_loads import ViewLoads
 from viewkeeper.engine.group.group_lookout import make_lookout
 from viewkeeper.engine.load.loader import PROGRESS_SECONDS, Loader
 from viewkeeper.engine.plan_runner import PlanRunner
-from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
+from viewkeeper.engine.requests.run_parts import RunParts
+from viewkeeper.engine.requests.run_service import RunService
+from viewkeeper.engine.state_watch import StateWatch
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices, IfAllRefused
 from viewkeeper.engine.views.edited_sql import take_edits, write_first_versions
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.metadata.head import ViewHead, owner_of
 from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
-from viewkeeper.warehouse.metadata.record import Drop, Resume, Stop
+from viewkeeper.warehouse.metadata.record import Drop, Refresh, Resume, Stop, ViewChange
 from viewkeeper.warehouse.store import Store
+from viewkeeper.warehouse.waiting_reasons import WaitingReasons
+
+NOT_YET = "not maintained yet"
+SHOWN_MEANWHILE = "until it is loaded again it shows its state of ts {:,}"
 
 
 def explain_waiting(
-    workspace: Workspace, lookout: Lookout, failed: Mapping[str, object]
+    workspace: Workspace,
+    lookout: Lookout,
+    failed: Mapping[str, object],
+    apart: Mapping[str, str],
+    refused: Mapping[str, ViewkeeperError],
 ) -> dict[str, str]:
     """The views that do not stand at the newest ts, and why; `failed` are known to be in trouble
-    of their own."""
+    of their own, those `apart` advance apart for these reasons, and `refused` are not what the
+    project's files say."""
     store, catalogue, connections = workspace.store, workspace.catalogue, workspace.connections
     reasons = {}
     newest = store.ledger.next_ts - 1
     for name in catalogue:
-        stored = store.head.views.get(name)
+        stored = store.head.maintained_views.get(name)
         if stored is not None and stored.stopped:
             reasons[name] = stored.stopped
         elif broken := [s for s in catalogue.sources_of(name) if s in lookout.tables.broken]:
@@ -68,9 +82,46 @@ def explain_waiting(
             reasons[name] = lookout.waiting_reason
         elif held := [p for p in catalogue.parents_of(name) if p in reasons]:
             reasons[name] = f'it reads view "{held[0]}", which waits or has stopped'
+        elif name in store.head.refreshes:
+            reasons[name] = "being loaded again"
         elif stored is None or stored.ts < newest:
-            reasons[name] = "not maintained yet"
-    return reasons
+            reasons[name] = NOT_YET
+            if name in apart:
+                reasons[name] += f": it advances apart, because {apart[name]}"
+    shown = {
+        name: f"{reasons[name]}\n{SHOWN_MEANWHILE.format(store.head.views[name].ts)}"
+        for name in store.head.refreshes
+        if name in reasons
+    }
+    return {**reasons, **shown, **{name: str(error) for name, error in refused.items()}}
+
+
+def start_changes(
+    store: Store, catalogue: ViewCatalogue, full_refresh: Collection[str]
+) -> list[ViewChange]:
+    """What a start commits: views that are gone are dropped, those that have stopped go on, and
+    those that are to be loaded again are shown as they are until then.
+
+    What cannot be believed cannot be shown either: a damaged view is dropped before its load. What
+    is stored of a view, its folds included, is dropped with it.
+    """
+    head = store.head
+    damaged = {owner_of(name) for name in store.damaged_views}
+    is_dropped = catalogue.written.is_dropped
+    gone = {owner_of(name) for name in head.views if is_dropped(owner_of(name))}
+    gone |= damaged & {*full_refresh}
+    going = {name: view for name, view in head.views.items() if owner_of(name) not in gone}
+    again = {*full_refresh}
+    resumed = [
+        name
+        for name, view in going.items()
+        if view.stopped and owner_of(name) not in damaged and owner_of(name) in catalogue
+    ]
+    return [
+        *(Drop(name, view.table) for name, view in head.views.items() if name not in going),
+        *(Resume(name) for name in resumed if owner_of(name) not in again),
+        *(Refresh(name) for name in going if name in again and name not in head.refreshes),
+    ]
 
 
 ACKNOWLEDGE_SECONDS = 1.0
@@ -98,12 +149,14 @@ class Acknowledger:
         """Acknowledge, at most once a second unless `now`; what went wrong.
 
         `held` gives positions of a source that must be kept for other reasons. Views that are
-        `loading` again need nothing of what waits for them, so that they cannot become stale.
+        `loading` again need nothing of what waits for them, and those in lanes do not wait, so that
+        they cannot become stale.
         """
         if not now and time.monotonic() - self._told < ACKNOWLEDGE_SECONDS:
             return []
         self._told = time.monotonic()
-        views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
+        is_dropped, head = self._catalogue.written.is_dropped, self._store.head
+        views = [v for name, v in head.maintained_views.items() if not is_dropped(name)]
         troubles = []
         for source in self._lookout.tables.watched_sources():
             # A view before a gap needs nothing of what follows it but a load.
@@ -172,79 +225,81 @@ class Maintainer:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.loader = Loader(workspace)
-        self.lookout = make_lookout(workspace, lambda: self.loader.list_points())
-        self._catalogue = workspace.catalogue
-        self._choices = AlgorithmChoices(workspace)
-        self._adapting = ViewAdapter(workspace, self._choices, self.lookout)
+        loader = Loader(workspace)
+        self.lookout = make_lookout(workspace, loader.list_points)
+        self.choices = AlgorithmChoices(workspace)
+        self._adapting = ViewAdapter(workspace, self.choices, self.lookout)
         self._troubles = Troubles(
             workspace,
             lambda name: self.lookout.sightings.full or self._adapting.note_broken_query(name),
         )
         self._recomputed = RecomputedViews(workspace, self._adapting)
         self._anchors = Anchors(workspace, self.lookout, self._adapting, self._troubles)
-        self._loads = ViewLoads(
-            workspace, self.loader, self.lookout, self._adapting, self._troubles
-        )
+        self._loads = ViewLoads(workspace, loader, self.lookout, self._adapting, self._troubles)
         self._acknowledger = Acknowledger(workspace, self.lookout)
-        self._plans = PlanRunner(
-            workspace, self.lookout, self._choices, self._troubles, self._anchors.record_gap
+        self.plans = PlanRunner(
+            workspace, self.lookout, self.choices, self._troubles, self._anchors.record_gap
         )
+        self.plans.lanes.await_parents(lambda: self._loads.awaited_parents(self._is_able))
+        self.states = StateWatch(workspace, self.lookout, self._troubles.recent, self.choices)
+        parts = RunParts(
+            workspace, loader, self.lookout, self.choices, self._adapting, self._troubles
+        )
+        self.service = RunService(
+            parts, lambda: self.states.notes.note_waiting(self._waiting_reasons, now=True)
+        )
+
+    @property
+    def loader(self) -> Loader:
+        return self._loads.loader
+
+    @property
+    def _catalogue(self) -> ViewCatalogue:
+        return self.workspace.catalogue
 
     @property
     def store(self) -> Store:
         return self.workspace.store
-
-    @property
-    def batch_seconds(self) -> float:
-        """How long the last batch took."""
-        return self._plans.batch_seconds
 
     def start_run(
         self,
         full_refresh: Sequence[str] = (),
         reanchor: Sequence[str] = (),
         stopping: Callable[[], bool] = lambda: False,
+        if_all_refused: IfAllRefused = "raise",
     ) -> None:
         """Bring the warehouse in line with the project, and finish what a crash left open.
 
-        An algorithm that waits for a quiet moment goes on until `stopping` says so.
+        An algorithm that waits for a quiet moment goes on until `stopping` says so. A refused view
+        is an error if it is named here; `if_all_refused` says what it is if all of them are.
         """
-        self._plans.stop_when(stopping)
-        views, settings = self.store.head.views, self.workspace.settings
-        named = (*settings.views, *settings.evolution.views, *settings.on_gap.views)
-        for name in (*full_refresh, *reanchor, *named):
-            self._catalogue.check_name(name)
+        self.plans.stop_when(stopping)
+        self._catalogue.written.reconsider_edits()
+        self._catalogue.written.check_all_written((*full_refresh, *reanchor))
+        wanted = [name for name in self.store.head.refreshes if name in self._catalogue]
+        named, full_refresh = full_refresh, tuple(dict.fromkeys((*full_refresh, *wanted)))
         self._anchors.request_anchors(reanchor)
         self._catalogue.adopt_versions(self.store.head, without=full_refresh)
         take_edits(self.store, self._catalogue, self.workspace.connections, full_refresh)
         # An algorithm or SQL that is refused must be refused before anything is dropped.
-        self._choices.bind_views(full_refresh)
-        self._recomputed.check_modes(full_refresh)
-        # What is stored of a view, its folds included, goes with it.
-        gone = [Drop(n, v.table) for n, v in views.items() if owner_of(n) not in self._catalogue]
-        again = [Drop(n, v.table) for n, v in views.items() if owner_of(n) in full_refresh]
-        damaged = {owner_of(name) for name in self.store.damaged_views}
-        stopped = [
-            Resume(name)
-            for name, view in views.items()
-            if view.stopped and owner_of(name) in self._catalogue
-            if owner_of(name) not in (*full_refresh, *damaged)
-        ]
-        plan, without = self.store.pending_plan(), {change.view for change in (*gone, *again)}
-        if plan is not None:
-            self._plans.finish_plan(
-                plan, [n for n in plan.views if n not in without and self._is_able(n)]
-            )
-        if gone or again or stopped:
-            self.store.commit([*gone, *again, *stopped])
+        self.choices.bind_views(full_refresh)
+        self.choices.refuse_views(self._recomputed.find_refused(full_refresh))
+        self.choices.raise_refused(named, if_all_refused)
+        changes = start_changes(self.store, self._catalogue, full_refresh)
+        without = {change.view for change in changes if isinstance(change, Drop)}
+        if (plan := self.store.pending_plan()) is not None:
+            members = [n for n in plan.views if n not in without and n not in full_refresh]
+            self.plans.finish_plan(plan, [name for name in members if self._is_able(name)])
+        if changes:
+            self.store.commit(changes)
         write_first_versions(self.store, self._catalogue)
         self._loads.forget_strangers()
-        self._plans.clear_archive()
+        self.plans.clear_archive()
+        self.states.compare_refused()
 
     def see_commits(self, seconds: float = PATIENCE_SECONDS) -> None:
         """See what the sources have committed since the last look, as far as they tell in time."""
-        self._choices.bind_views()
+        self.choices.bind_views()
         failed = self.lookout.tables.note_failed(self.workspace.connections.failed)
         for name, error in (failed | self.lookout.look_at_sources(seconds)).items():
             if self._loads.begin_again_without(name, error):
@@ -256,26 +311,26 @@ class Maintainer:
     def has_views_behind(self, ts: int | None = None) -> bool:
         """Whether some view could advance or be loaded now; or has not come to a ts."""
         newest = self.store.ledger.next_ts - 1 if ts is None else ts
-        if self.loader.has_ended:
+        if self.loader.has_ended or self.plans.lanes.has_ended:
             return True
         loading = not self.loader.has_room
         return any(
             self._has_before_it(name, newest)
             for name in self._catalogue
-            if self._is_able(name)
-            and not (
+            if self._is_able(name) and not self.plans.lanes.has_to_wait(name)
+            if not (
                 self.loader.is_loading(name) or self._adapting.pending.is_blocked(name, loading)
             )
         )
 
     def _has_before_it(self, name: str, newest: int) -> bool:
         """Whether a view could go on or be loaded, as far as the views that it reads have come."""
-        views = self.store.head.views
+        views = self.store.head.maintained_views
         parents = [views[p].ts for p in self._catalogue.parents_of(name) if p in views]
         reached = min([newest, *parents])
         if name not in views or name in self._adapting.pending.waits:
             return self.loader.has_room and reached == newest
-        if is_without_value(views[name].stopped) and self._plans.is_tried(name, newest):
+        if is_without_value(views[name].stopped) and self.plans.is_tried(name, newest):
             return False
         if self._recomputed.is_recomputed(name) and not self._recomputed.is_due(name):
             return False
@@ -291,12 +346,15 @@ class Maintainer:
         """
         self._troubles.take_barrier()
         self._adapting.take_halfway()
+        self.plans.commit_lanes()
         for loaded in self._loads.commit_ended():
             self._anchors.clear_gaps(loaded)
             self._recomputed.note_loaded(loaded)
         self._advance_views()
         self._begin_loads()
         self.acknowledge_commits()
+        self.states.compare_states()
+        self.states.notes.note_waiting(self._waiting_reasons)
         return self._why_again(since, until)
 
     def _why_again(self, since: Progress | None, until: int | None) -> Again | None:
@@ -330,9 +388,9 @@ class Maintainer:
 
     def acknowledge_commits(self, now: bool = False) -> None:
         """Tell the sources what no view will ask for again; at most once a second."""
-        for error in self._acknowledger.acknowledge_sources(
-            self.loader.held_positions, now, self.loader.names
-        ):
+        lanes = self.plans.lanes.under_way
+        held, names = lanes.hold_beside(self.loader.held_positions), self.loader.names | lanes.names
+        for error in self._acknowledger.acknowledge_sources(held, now, names):
             self._troubles.report_trouble(error)
 
     def finish_loads(self, since: Progress | None = None, until: int | None = None) -> Again | None:
@@ -349,38 +407,42 @@ class Maintainer:
                 self.tell_progress()
         return Again.ADVANCED if again is None and self.store.head.record > before else again
 
-    def tell_progress(self) -> None:
-        """Say how far loads are, at most every few seconds, and what the last batches were."""
-        self._plans.write_activity()
+    def tell_progress(self, now: bool = False) -> None:
+        """Say how far loads are, at most every few seconds, what the last batches were, why views
+        wait, and which views and sources are in another state than before."""
+        self.plans.write_activity()
+        self.states.compare_states(now)
+        self.states.notes.note_waiting(self._waiting_reasons, now)
         for name, far in self.loader.read_progress().items():
             self.workspace.observer.on_load_progress(name, far)
 
     def _advance_views(self) -> None:
         entries = self.lookout.sightings.take_entries()
         newest = entries[-1].ts if entries else self.store.ledger.next_ts - 1
-        able = [n for n in self._catalogue if n in self.store.head.views and self._is_able(n)]
-        entries = self._plans.record_barriers(entries)
+        views = self.store.head.maintained_views
+        able = [n for n in self._catalogue if n in views and self._is_able(n)]
+        entries = self.plans.record_barriers(entries)
         targets: dict[str, int] = {}
         for name in able:
             target = None
             with self._troubles.contain_view_errors(name):
                 target = self._target_of(name, newest, entries)
-            barrier = None if target is None else self._plans.barrier_ahead(name, target)
+            barrier = None if target is None else self.plans.barrier_ahead(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
-            elif barrier is not None and not self._plans.can_cross(name):
+            elif barrier is not None and not self.plans.can_cross(name):
                 # What went unlisted cannot be taken out of groups: the difference is computed.
                 self._adapting.anchor_view(name, f"{ANCHORED} a table was emptied")
             elif barrier is not None:
-                self._plans.cross_next(name, barrier, entries)
+                self.plans.cross_next(name, barrier, entries)
                 entries = ()
         # One that could not cross stays where it is: on this side nothing else can be done for it.
         targets = {n: t for n, t in targets.items() if self._is_able(n)}
-        self._plans.advance_views(targets, newest, entries)
+        self.plans.advance_views(targets, newest, entries)
 
     def _target_of(self, name: str, newest: int, entries: Sequence[LedgerEntry]) -> int | None:
         """The ts to which a view may be maintained; None if it waits, or is to be loaded."""
-        if self.loader.is_loading(name):
+        if self.loader.is_loading(name) or self.plans.lanes.under_way.is_held(name):
             return None
         if self._recomputed.is_recomputed(name):
             target = self._adapting.meet_schema_changes(name, newest)
@@ -400,20 +462,25 @@ class Maintainer:
 
     def _is_able(self, name: str) -> bool:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
-        stored = self.store.head.views.get(name)
-        if stored is not None and stored.stopped and not is_without_value(stored.stopped):
+        views = self.store.head.maintained_views
+        stored = views.get(name)
+        if stored is not None and stored.stopped and not self._is_tried_again(stored):
             return False
         if name in self._troubles.failed:
             return False
         view = self._catalogue.stored.get(name)
-        if view is None or name not in self._choices:
+        if view is None or not {name, *view.parents} <= self.choices.keys():
             return False
         if self.lookout.tables.broken.keys() & {*view.sources}:
             return False
-        parents = [self.store.head.views.get(parent) for parent in view.parents]
+        parents = [views.get(parent) for parent in view.parents]
         if any(parent is None or parent.stopped for parent in parents):
             return False
         return self.workspace.connections.can_ask(view.sources)
+
+    def _is_tried_again(self, stored: ViewHead) -> bool:
+        """Whether a view that has stopped is maintained all the same."""
+        return is_without_value(stored.stopped) or stored.view in self._troubles.retried
 
     @property
     def is_at_rest(self) -> bool:
@@ -427,22 +494,24 @@ class Maintainer:
             or self.lookout.sightings.full
             or connections.has_trouble
             or self._adapting.pending.has_any
-            or bool(self._choices.provisional)
+            or bool(self.choices.provisional)
             or bool(self.store.damaged_views)
             or any(self._recomputed.is_recomputed(name) for name in self._catalogue)
         )
         return not under_way and not self.waiting_views()
 
-    def release_sources(self) -> None:
-        """Close the sources that cannot rest; they are followed again from where they were left."""
-        for name in self.workspace.connections.close_restless():
-            self.lookout.sightings.forget_source(name)
+    def _waiting_reasons(self) -> WaitingReasons:
+        waiting = self.waiting_views().items()
+        found = {name: why for name, why in waiting if not why.startswith(NOT_YET)}
+        return WaitingReasons(found, tuple(sorted(self._troubles.failed)))
 
     def waiting_views(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
         failed = {
-            **self._plans.restless,
+            **self.plans.restless,
             **self._troubles.failed,
             **self._adapting.pending.adaptation_reasons(),
         }
-        return explain_waiting(self.workspace, self.lookout, failed)
+        refused = self.choices.refused_views()
+        apart = self.plans.lanes.reasons
+        return explain_waiting(self.workspace, self.lookout, failed, apart, refused)

@@ -21,12 +21,21 @@ from viewkeeper.engine.algorithms.algorithm_runner import (
     no_quiet_error,
 )
 from viewkeeper.engine.batch.barrier import Sieve, barrier_of, keys_of, removal_files
-from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, clashing_views
-from viewkeeper.engine.batch.change_archive import ChangeArchive
+from viewkeeper.engine.batch.batch_commit import BatchCommits
+from viewkeeper.engine.batch.batch_runner import (
+    BatchOutcome,
+    BatchPlace,
+    BatchRunner,
+    BatchWork,
+    clashing_views,
+)
 from viewkeeper.engine.batch.missing_value import MissingValues, is_without_value
 from viewkeeper.engine.batch.parent_changes import BatchSpan
-from viewkeeper.engine.batch.staged_run import BatchView, StoredTable
+from viewkeeper.engine.batch.staged_run import BatchView
+from viewkeeper.engine.batch.state_indexes import StateIndexes
 from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.lanes.lane_batch import LaneBatch, Lanes
+from viewkeeper.engine.lanes.lane_runner import LaneRunner, Span
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
@@ -37,8 +46,6 @@ from viewkeeper.errors import (
     SourceError,
     ViewkeeperError,
 )
-from viewkeeper.updates.queue import BatchChanges
-from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.store import Store
 
@@ -65,7 +72,10 @@ class BarrierCrossing:
         except SourceError as error:
             outcome = self._batches.failed_outcome(member, error)
         else:
-            outcome = self._batches.cross_barrier(number, member, entries, ends, sieve)
+            span = BatchSpan(after, entries[-1].ts, merged=True)
+            views = self._store.head.views
+            work = BatchWork(number, [member], entries, ends, span, views)
+            outcome = self._batches.cross_barrier(work, sieve)
         if member.name not in outcome.errors:
             gone = removal_files(self._store, view, sieve, until, number)
             outcome.files[member.name] = (*gone, *outcome.files.get(member.name, ()))
@@ -90,14 +100,20 @@ class PlanRunner:
         self._choices = choices
         self._troubles = troubles
         self._record_gap = record_gap
-        self._batches = BatchRunner(workspace, lookout.tables.loaded_before)
-        self._crossing = BarrierCrossing(workspace, self._batches)
-        self._history = ChangeArchive(self._store.local_root / "history", self._store.confirm_lock)
-        with self._store.group.left_changes() as left:
-            self._history.restore_held(left)
-        self._history.forget_after(self._store.ledger.next_ts - 1)
-        self._store.group.write_before_flush(self._history.write_held)
-        self._machines = AlgorithmRunner(workspace, self._batches, lookout, self._history)
+        indexes = StateIndexes(self._store.root, self._store.local_root)
+        place = BatchPlace(
+            self._store.local_root / "spool" / "batch",
+            self._store.group.keep_rows,
+            indexes.find_groups,
+            indexes.find_stored,
+        )
+        beside = lookout.tables.loaded_before
+        self._batches = BatchRunner(workspace, beside, place)
+        self._commits = BatchCommits(workspace, choices, indexes)
+        under_way = Lanes(workspace, beside, indexes)
+        self.lanes = LaneRunner(workspace, choices, self._commits, under_way)
+        history = self._commits.history
+        self._machines = AlgorithmRunner(workspace, self._batches, lookout, history)
         self._missing = MissingValues(workspace, self._attempt_span)
         self._stopping: Callable[[], bool] = lambda: False
         self.restless: dict[str, ViewkeeperError] = {}
@@ -114,12 +130,11 @@ class PlanRunner:
 
     def clear_archive(self) -> None:
         """Remove the changes that were kept, if the project does not keep any."""
-        if not self._workspace.settings.history:
-            self._history.clear_archive()
+        self._commits.clear_archive()
 
     def write_activity(self) -> None:
         """Let `status` know what the last batches were."""
-        self._batches.write_activity()
+        self._commits.write_activity(self.lanes.reasons)
 
     def finish_plan(self, plan: BatchPlan, members: Sequence[str]) -> None:
         """Do the work of a plan that a crash left open, for those of its views that can go on."""
@@ -162,14 +177,14 @@ class PlanRunner:
         self, targets: Mapping[str, int], newest: int, entries: tuple[LedgerEntry, ...]
     ) -> None:
         """Bring views to their ts, together where they can be, in plans that name these entries."""
-        views = self._store.head.views
-        without = [name for name in targets if is_without_value(views[name].stopped)]
+        views, met = self._store.head.views, self._missing.met
+        without = [n for n in targets if is_without_value(views[n].stopped) or n in met]
         together = {name: target for name, target in targets.items() if name not in without}
-        self._maintain_together(together, newest, entries)
+        self._maintain_together(together, newest, entries, without)
         for name, target in together.items():
             if not self._in_batches(name) and self._store.head.views[name].ts < target:
                 self._step_view(name, target)
-        for name in (*without, *self._missing.met):
+        for name in dict.fromkeys((*without, *self._missing.met)):
             if name in targets and not self._missing.is_tried(name, targets[name]):
                 self._find_value(name, targets[name])
         self._missing.met.clear()
@@ -199,31 +214,58 @@ class PlanRunner:
         raise error
 
     def _maintain_together(
-        self, targets: Mapping[str, int], newest: int, entries: tuple[LedgerEntry, ...]
+        self,
+        targets: Mapping[str, int],
+        newest: int,
+        entries: tuple[LedgerEntry, ...],
+        without: Sequence[str],
     ) -> None:
         views = self._store.head.views
         together = [n for n in targets if self._in_batches(n)]
         alone = clashing_views([self._choices[n].view for n in together])
         spans = {n: (views[n].ts, targets[n], n if n in alone else "") for n in together}
         spans = self._wait_for_parents(spans)
-        groups = sorted({span for span in spans.values() if span[0] < span[1]})
+        families = self.lanes.choose_families(spans, entries, without)
+        apart = {name for family in families for name in family}
+        here = {name: span for name, span in spans.items() if name not in apart}
+        groups = sorted({span for span in here.values() if span[0] < span[1]})
         for group in groups or ([(newest, newest, "")] if entries else []):
-            members = {n: span[:2] for n, span in spans.items() if span == group}
+            members = {n: span[:2] for n, span in here.items() if span == group}
             plan = BatchPlan(self._store.next_plan, entries, members)
             self._store.write_plan(plan)
             entries = ()
             self._commit_batch(plan, list(members))
+        # The cheap ones are committed, and with them every ts.
+        for family in families:
+            self.lanes.begin_family(family, spans)
 
-    def _wait_for_parents(
-        self, spans: Mapping[str, tuple[int, int, str]]
-    ) -> dict[str, tuple[int, int, str]]:
+    def commit_lanes(self) -> None:
+        """Commit what lanes have brought, each in a record of its own."""
+        for lane in self.lanes.take_ended():
+            self._commit_lane(lane)
+
+    def _commit_lane(self, lane: LaneBatch) -> None:
+        outcome = lane.take_outcome(self._store.group.keep_rows)
+        self._batches.note_sources(outcome, lane.able)
+        self._commits.commit_outcome(lane.work, outcome, None)
+        lane.runner.clean_spool()
+        self.lanes.note_batch(outcome)
+        seconds = time.perf_counter() - lane.started
+        self._report_outcome(self._store.head.plan, lane.work.entries, outcome, seconds)
+
+    def end_lanes(self) -> None:
+        """Commit what lanes have brought, and give up the others."""
+        self.commit_lanes()
+        self.lanes.under_way.abandon_lanes()
+
+    def _wait_for_parents(self, spans: Mapping[str, Span]) -> dict[str, Span]:
         """The same spans, of views no further than the views that they read.
 
         A view goes along with its parents where all go the same way; otherwise it catches up to
         where they stand, from what they have stored.
         """
         views = self._store.head.views
-        found: dict[str, tuple[int, int, str]] = {}
+        found: dict[str, Span] = {}
         for name, span in spans.items():
             parents = self._choices[name].view.parents
             if any(found.get(parent) != span for parent in parents):
@@ -257,7 +299,8 @@ class PlanRunner:
             return
         self.batch_seconds = time.perf_counter() - started
         age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
-        report = stepped.report_steps(self._store.head.plan, name, self.batch_seconds, age)
+        head = self._store.head
+        report = stepped.report_steps(head.plan, head.views[name], self.batch_seconds, age)
         self._workspace.observer.on_batch_commit(report)
         self.restless.pop(name, None)
         if not stepped.ended and not self._stopping():
@@ -272,50 +315,29 @@ class PlanRunner:
         States that are `merged` become one.
         """
         started = time.perf_counter()
-        members = [self._batch_view(name) for name in names]
-        used = {source for member in members for source in member.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
-        span = BatchSpan(after, until, merged or self._has_inexact_parent(members, after))
-        entries = [e for e in self._store.ledger.entries_between(after, until) if e.source in used]
-        ends = {s: p for name in names for s, p in self._store.positions_until(name, until).items()}
-        number = self._store.head.record + 1
-        outcome = self._batches.run_batch(number, members, entries, ends, span)
-        kept = self._keep_history(outcome.kept, after, until)
-        changes = [
-            change
-            for member in members
-            # One that has no value is tried again, ts by ts.
-            if not isinstance(outcome.errors.get(member.name), ExpressionError)
-            for change in outcome.changes_for(
-                member, until, self._store.positions_until(member.name, until), not span.merged
-            )
-        ]
-        self._store.commit(changes, plan.n, kept)
-        self._batches.note_committed(outcome, after, until, entries)
+        work = self._commits.plan_work(names, after, until, merged)
+        outcome = self._batches.run_batch(work)
+        self._commits.commit_outcome(work, outcome, plan.n)
         self._batches.clean_spool()
-        self._report_outcome(plan, entries, outcome, started)
+        self.lanes.note_batch(outcome)
+        self.batch_seconds = time.perf_counter() - started
+        self._report_outcome(plan.n, work.entries, outcome, self.batch_seconds)
         return outcome
-
-    def _keep_history(self, changes: BatchChanges, after: int, until: int) -> list[bytes]:
-        """Remember changes for `verify`; what the journal shall have of them beside the commit."""
-        if not self._workspace.settings.history:
-            return []
-        if self._store.group.is_on:
-            return self._history.hold_changes(changes, after, until)
-        self._history.keep_changes(changes, after, until)
-        return []
 
     def _cross_barrier(self, plan: BatchPlan, name: str) -> None:
         """Take a view over a barrier: everything up to it becomes one state."""
         started = time.perf_counter()
         crossed = None
         with self._troubles.contain_view_errors(name, plan.n):
-            crossed = self._crossing.commit_crossing(plan, self._batch_view(name))
+            crossing = BarrierCrossing(self._workspace, self._batches)
+            crossed = crossing.commit_crossing(plan, self._commits.batch_view(name))
         if crossed is not None:
-            self._report_outcome(plan, *crossed, started)
+            self.batch_seconds = time.perf_counter() - started
+            self._report_outcome(plan.n, *crossed, self.batch_seconds)
 
     def _report_outcome(
-        self, plan: BatchPlan, entries: Sequence[LedgerEntry], outcome: BatchOutcome, started: float
+        self, plan: int, entries: Sequence[LedgerEntry], outcome: BatchOutcome, seconds: float
     ) -> None:
         for name, error in outcome.errors.items():
             stopped = self._store.head.views[name].stopped
@@ -324,23 +346,8 @@ class PlanRunner:
             elif isinstance(error, BarrierError):
                 self._troubles.fail_view(name, error)
             elif not (isinstance(error, GapError) and self._record_gap(error.source, error)):
-                self._troubles.report_trouble(error)
-        self.batch_seconds = time.perf_counter() - started
+                self._troubles.note_stop(name, error)
         if entries:
             self._workspace.observer.on_batch_commit(
-                outcome.report_batch(plan.n, entries, self.batch_seconds, time.time())
+                outcome.report_batch(plan, entries, seconds, time.time())
             )
-
-    def _has_inexact_parent(self, members: Sequence[BatchView], after: int) -> bool:
-        """Whether a view that others read has no state of its own for every ts since then."""
-        views = self._store.head.views
-        parents = {parent for member in members for parent in member.view.parents}
-        return any(views[parent].exact_ts > after for parent in parents)
-
-    def _batch_view(self, name: str) -> BatchView:
-        view = self._choices[name].view
-        tables = {
-            table: StoredTable(self._store.head.views[table], self._store.folder_of(table))
-            for table in tables_of_view(view)
-        }
-        return BatchView(name, view, tables)

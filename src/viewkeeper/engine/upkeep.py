@@ -1,8 +1,8 @@
 """Upkeep: what keeps a warehouse small and readable, done when there is nothing more urgent.
 
 Small files are merged when a view has many; what is older than the retention is folded; what no
-reader can still use is deleted; plain tables are published at their cadence. Each step is short or
-rare, and none of it changes a state that is still promised.
+reader can still use is deleted; indexes are compared with their tables; plain tables are published
+at their cadence. Each step is short or rare, and none of it changes a state that is still promised.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.batch.state_indexes import FOLDER as INDEXES
+from viewkeeper.engine.repeated_work import repeating_work
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.errors import CorruptError, ViewkeeperError
+from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.upstream import leases
@@ -44,29 +45,17 @@ def grouping_commits(store: Store, settings: Settings) -> Iterator[None]:
     """Let small commits go into the journal, and the tables follow every second, in a thread."""
     # In a group, others are told of a ts before the record that it is for.
     store.group.begin(threading.RLock, plans_first=settings.registry is not None)
-    stop = threading.Event()
-    thread = threading.Thread(target=_flush_often, args=(store, stop), name="viewkeeper-flush")
-    thread.start()
-    try:
+    with repeating_work("viewkeeper-flush", FLUSH_SECONDS, store.group.flush_tables):
         yield
-    finally:
-        stop.set()
-        thread.join()
     store.group.end()
-
-
-def _flush_often(store: Store, stop: threading.Event) -> None:
-    while not stop.wait(FLUSH_SECONDS):
-        # Where what failed is in doubt, the store commits nothing more, and says so to whoever
-        # maintains; otherwise the next flush tries again.
-        with suppress(ViewkeeperError):
-            store.group.flush_tables()
 
 
 class Upkeep:
     """The upkeep of a running maintainer, one small step at a time."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, compare_index: Callable[[str], None]) -> None:
+        """`compare_index` compares the indexes of a table, given its name, with the table."""
+        self._compare_index = compare_index
         self._store = workspace.store
         self._settings = workspace.settings
         self._spark = workspace.spark
@@ -82,6 +71,9 @@ class Upkeep:
         if now - self._routine > ROUTINE_SECONDS:
             self._routine = now
             fold_old(self._store, self._settings, self._spark, lambda _: None)
+            for name in self._store.head.views:
+                with stopping_damaged(self._store, name):
+                    self._compare_index(name)
         every = self._settings.publish
         if every is not None and now - self._published > every:
             self._published = now

@@ -15,15 +15,46 @@ import pyarrow.compute
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.errors import DefinitionError, ExpressionError, HorizonError
 from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import local_folder
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows import view_state
+from viewkeeper.warehouse.waiting_reasons import read_waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class View:
-    """One view of a project."""
+    """One view of a project: its rows, now or as of a ts, and its changes.
+
+    >>> import sqlite3, tempfile, viewkeeper
+    >>> from pathlib import Path
+    >>> place = tempfile.TemporaryDirectory()
+    >>> folder = Path(place.name)
+    >>> (folder / "views").mkdir()
+    >>> database = sqlite3.connect(folder / "shop.db")
+    >>> _ = database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, city TEXT)")
+    >>> _ = database.execute("INSERT INTO orders VALUES (1, 'Berlin')")
+    >>> database.commit()
+    >>> settings = "warehouse: w\\nsources: {shop: {kind: sqlite, path: shop.db}}"
+    >>> _ = (folder / "viewkeeper.yml").write_text(settings)
+    >>> text = "CREATE MATERIALIZED VIEW cities AS SELECT o.id, o.city FROM shop.orders o"
+    >>> _ = (folder / "views" / "cities.sql").write_text(text)
+    >>> project = viewkeeper.open(folder)
+    >>> _ = project.refresh()
+    >>> view = project.view("cities")
+    >>> before = view.ts
+    >>> _ = database.execute("UPDATE orders SET city = 'Ulm'")
+    >>> database.commit()
+    >>> _ = project.refresh()
+
+    >>> view.arrow().to_pylist(), view.arrow(as_of=before, columns=["city"]).to_pylist()
+    ([{'id': 1, 'city': 'Ulm'}], [{'city': 'Berlin'}])
+    >>> view.ts - before, list(view.positions())
+    (1, ['shop'])
+    >>> project.close(), database.close(), place.cleanup()
+    (None, None, None)
+    """
 
     def __init__(self, name: str, root: StoragePath, spark: SparkHandle) -> None:
         self.name = name
@@ -32,13 +63,22 @@ class View:
         self._frame: tuple[ViewHead, int | None, SparkSession, DataFrame] | None = None
         """The DataFrame that was made last, and of which state in which session."""
 
+    def __repr__(self) -> str:
+        head = read_head(self._root).views.get(self.name)
+        if head is None:
+            return f"<View {self.name}: not loaded yet>"
+        rows = "1 row" if head.rows == 1 else f"{head.rows:,} rows"
+        return f"<View {self.name}: {rows}, ts {head.ts}{', stopped' if head.stopped else ''}>"
+
     @property
     def head(self) -> ViewHead:
         """What is committed of this view."""
         views = read_head(self._root).views
         if self.name not in views:
+            reason = read_waiting(local_folder(self._root)).views.get(self.name)
             raise HorizonError(
                 f'view "{self.name}": not loaded yet',
+                detail=None if reason is None else f"when it was last tried: {reason}",
                 hint="`viewkeeper run --once` loads it",
             )
         return views[self.name]
@@ -51,7 +91,8 @@ class View:
         """
         from viewkeeper.warehouse.rows.spark_frames import state_frame
 
-        spark, head = self._spark.get_shared(), self.head
+        head = self.head
+        spark = self._spark.get_shared()
         if self._frame is None or self._frame[:3] != (head, as_of, spark):
             frame = state_frame(spark, self._root, head, self._spark.staging_folder, as_of)
             self._frame = head, as_of, spark, frame
@@ -70,6 +111,12 @@ class View:
         left out, and parts of files that cannot have others are not read.
         """
         head = self.head
+        if where is not None and not isinstance(where, pa.compute.Expression):
+            raise DefinitionError(
+                f'view "{self.name}": `where` is an expression of Arrow, not a '
+                f"{type(where).__name__}",
+                hint='where=pyarrow.compute.field("name") == "Ada"; SQL: `view.df().where("...")`',
+            )
         for name in columns or ():
             if name not in head.shown_schema.names:
                 raise DefinitionError(

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
+from viewkeeper.engine.repeated_work import repeating_work
 from viewkeeper.errors import LockedError, ViewkeeperError
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.stored_files import storage_of
@@ -87,26 +88,14 @@ def wait_for_store(
 @contextmanager
 def renewing_lease(store: Store) -> Iterator[None]:
     """Renew the lease of an open warehouse, in a thread."""
-    stop = threading.Event()
-    thread = threading.Thread(target=_renew_often, args=(store, stop), name="viewkeeper-lease")
-    thread.start()
-    try:
+    with suppress(ViewkeeperError):
+        # At once, so that who waits sees a holder that renews.
+        store.lock.renew_lease()
+    with repeating_work("viewkeeper-lease", RENEW_SECONDS, store.lock.renew_lease):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def renewing_remote(store: Store) -> AbstractContextManager[None]:
     """The same for a warehouse in object storage; on a disk a short holder need not renew."""
     is_remote = storage_of(store.root).has_lasting_journal
     return renewing_lease(store) if is_remote else nullcontext()
-
-
-def _renew_often(store: Store, stop: threading.Event) -> None:
-    while True:
-        # What is lost is found out, and said, by whoever commits next.
-        with suppress(ViewkeeperError):
-            store.lock.renew_lease()
-        if stop.wait(RENEW_SECONDS):
-            return

@@ -363,6 +363,12 @@ ACCEPTED: dict[str, str] = {
     "qualify": "select id from a qualify row_number() over (partition by k order by g desc) = 1",
     "two windows": "select id, rank() over (partition by k order by g) r,"
     " lag(id, 2, -1) over (partition by g order by k) l from a",
+    "ranges of months": "select id, sum(x) over (partition by k order by d range between"
+    " interval 1 month preceding and interval 13 months following) s, avg(x) over (partition by"
+    " k order by d desc range between interval '1-1' year to month preceding and current row) v,"
+    " min(x) over (partition by k order by d range interval 1 year preceding) m from a",
+    "ranges of months of moments": "select id, count(*) over (partition by k order by t range"
+    " between interval 2 months preceding and interval 1 month preceding) n from b",
     "windows by expressions": "select id, lead(x * 2) over (partition by k % 2 order by x + 1) l,"
     " 2 * count(*) over (partition by k % 2) c from a",
     "named windows": "select id, max(x) over w m, sum(x) over w s, rank() over w r from a"
@@ -432,10 +438,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         "select id, collect_list(s) over (partition by k) l from a",
         "the window function collect_list()",
     ),
-    "range of months": (
-        "select id, sum(x) over (order by d range between interval 1 month preceding"
+    "range of too many months": (
+        "select id, sum(x) over (order by d range between interval 20000 years preceding"
         " and current row) s from a",
-        "a RANGE frame of interval month",
+        "a RANGE frame of more than 10,000 years",
     ),
     "an array": ("select id, split(s, ',') parts from a", "a column of type array<string>"),
     "a nested array": (
@@ -488,7 +494,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "unknown column": ("select nothing from a", "1:8:"),
     "wrong": ("select id frm a where", "1:"),
     "file": ("select * from parquet.`/tmp/x`", "the table parquet"),
-    "long range": ("select r.id from range(100000) r join a on a.id = r.id", "10000 rows"),
+    "long range": ("select r.id from range(100000) r join a on a.id = r.id", "10,000 rows"),
     "recursive": (
         "with recursive t(n) as (select 1 union all select n + 1 from t where n < 5)"
         " select a.id from a join t on a.k = t.n",
@@ -497,7 +503,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "lateral order": (
         "select a.id, t.y from a left join lateral"
         " (select y from b where b.k = a.k order by y desc limit 1) t",
-        "",
+        "a window function in a subquery of this form",
     ),
 }
 """Statements that are refused, each with a part of what the error says."""

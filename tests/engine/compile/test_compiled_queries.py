@@ -120,7 +120,9 @@ def test_what_cannot_be_maintained_is_refused(name: str, compiler: QueryCompiler
     text, reason = statements.REFUSED[name]
     with pytest.raises(DefinitionError) as refusal:
         compiler.compile_text(statements.over_places(text), statements.QUERY_TABLES)
+    assert reason
     assert reason in str(refusal.value)
+    assert (refusal.value.line, refusal.value.column) >= (1, 1)
 
 
 def compiled(compiler: QueryCompiler, text: str) -> Graph:

@@ -55,11 +55,13 @@ class StepTotals:
     ended: bool = True
     """Whether the view came to where it should; if not, the next run goes on."""
 
-    def report_steps(self, number: int, view: str, seconds: float, freshness: float) -> BatchReport:
+    def report_steps(
+        self, number: int, view: ViewHead, seconds: float, freshness: float
+    ) -> BatchReport:
         return BatchReport(
             number=number,
             where="inline",
-            views=(view,),
+            views=(view.view,),
             transactions=self.transactions,
             changes=self.changes,
             rows=self.rows,
@@ -67,6 +69,9 @@ class StepTotals:
             parts=self.commits,
             seconds=seconds,
             freshness=freshness,
+            ts=view.ts,
+            view_rows={view.view: self.rows},
+            view_lookups={view.view: self.lookups.total()},
         )
 
 

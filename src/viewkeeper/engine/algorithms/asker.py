@@ -13,8 +13,7 @@ from contextlib import closing
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.part_sweep import typed_answer
-from viewkeeper.engine.batch.snapshot_openers import tables_by_source
-from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.connections.open_sources import Connections, tables_by_source
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.maintain.algorithm_protocol import AskAction
 from viewkeeper.maintain.query_terms import answer_question

@@ -12,10 +12,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -24,22 +26,32 @@ from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.batch.barrier import Sieve
 from viewkeeper.engine.batch.generated_rows import generate_on_spark, split_rows
 from viewkeeper.engine.batch.own_relations import (
+    FindStored,
     OwnRelations,
     own_nodes,
 )
 from viewkeeper.engine.batch.parent_changes import BatchSpan, read_parents
-from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
 from viewkeeper.engine.batch.part_sweep import (
     Batch,
     BatchMember,
+    LookupTally,
     PartResult,
     PartTask,
     cast_rows,
+    run_inline,
+    run_late,
+    run_on_spark,
     types_of,
 )
-from viewkeeper.engine.batch.snapshot_openers import prepare_openers
-from viewkeeper.engine.batch.staged_run import BatchView, StagedRun, StageTools
+from viewkeeper.engine.batch.staged_run import (
+    BatchView,
+    FindGroups,
+    KeepRows,
+    StagedRun,
+    StageTools,
+)
 from viewkeeper.engine.batch.state_indexes import StateIndexes
+from viewkeeper.engine.connections.open_sources import prepare_openers
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.workspace import Workspace
@@ -63,8 +75,10 @@ from viewkeeper.updates.queue import (
 from viewkeeper.view.definition import Field, Generate, Relation, ViewDefinition
 from viewkeeper.view.graph import needs_spark
 from viewkeeper.warehouse.activity import ViewActivity, read_activity, write_activity
+from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
+from viewkeeper.warehouse.store import Store
 
 
 @dataclass(slots=True)
@@ -72,7 +86,8 @@ class BatchOutcome:
     """What a batch brought for each view that could do it, and why the others could not.
 
     `files` has the new files of every table, those of folds too; `waiting` are views that read one
-    that could not; `merged` are views for which all of the batch is one state.
+    that could not; `merged` are views for which all of the batch is one state; `asked` is, per
+    view, what the sources were asked for.
     """
 
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
@@ -80,16 +95,37 @@ class BatchOutcome:
     waiting: set[str] = field(default_factory=set)
     merged: set[str] = field(default_factory=set)
     written_rows: dict[str, pa.Table] = field(default_factory=dict)
-    lookups: Counter[str] = field(default_factory=Counter)
-    asked_rows: Counter[str] = field(default_factory=Counter)
+    asked: dict[str, LookupTally] = field(default_factory=dict)
     where: Literal["inline", "spark"] = "inline"
     parts: int = 0
-    changes: int = 0
     kept: BatchChanges = field(default_factory=lambda: BatchChanges({}))
+    phases: dict[str, float] = field(default_factory=dict)
+    """Where the time went, in seconds."""
+    view_seconds: dict[str, float] = field(default_factory=dict)
+    """Per view, its own share of the sweep: how long its parts and stages took."""
+
+    @property
+    def changes(self) -> int:
+        return sum(changes.rows for changes in self.kept.relations.values())
+
+    def fail_views(self, names: Iterable[str], error: BaseException) -> None:
+        """None of these views could do it, for this reason."""
+        for name in names:
+            ours = error if isinstance(error, ViewkeeperError) else None
+            self.errors[name] = ours or UnexpectedViewError(name, error)
 
     @property
     def rows(self) -> int:
         return sum(file.rows for files in self.files.values() for file in files)
+
+    def members_beside(self, members: Sequence[BatchView]) -> list[BatchView]:
+        """The members that can go on: those that could not are left out, and with them, waiting,
+        views that read one of these, whose own files end before this batch."""
+        out = self.errors.keys() | self.waiting
+        while found := [m for m in members if m.name not in out and out & {*m.view.parents}]:
+            self.waiting |= {member.name for member in found}
+            out |= self.waiting
+        return [member for member in members if member.name not in out]
 
     def changes_for(
         self, member: BatchView, until: int, positions: Mapping[str, int], exact: bool = True
@@ -117,11 +153,39 @@ class BatchOutcome:
             transactions=len(entries),
             changes=self.changes,
             rows=self.rows,
-            lookups=dict(self.lookups),
+            lookups=dict(sum((tally.lookups for tally in self.asked.values()), Counter())),
             parts=self.parts,
             seconds=seconds,
             freshness=max(0.0, now - min(entry.committed_at for entry in entries)),
+            ts=entries[-1].ts,
+            phases=dict(self.phases),
+            view_rows=self._rows_by_view(),
+            source_changes=self._changes_by_source(),
+            view_lookups={name: tally.lookups.total() for name, tally in self.asked.items()},
         )
+
+    def _rows_by_view(self) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for table, files in self.files.items():
+            found[table.partition("#")[0]] += sum(file.rows for file in files)
+        return dict(found)
+
+    def _changes_by_source(self) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for relation, changes in self.kept.relations.items():
+            if not relation.is_own:
+                found[relation.source] += changes.rows
+        return dict(found)
+
+    @contextmanager
+    def measure_phase(self, name: str) -> Iterator[None]:
+        """Count the time that something takes to one phase of the batch."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - began
+            self.phases[name] = self.phases.get(name, 0.0) + took
 
 
 AGES_MAX = 1_000
@@ -145,41 +209,16 @@ def ages_of(entries: Sequence[LedgerEntry]) -> list[float]:
     return [max(0.0, time.time() - at) for at in oldest]
 
 
-class BatchRunner:
-    """Runs batches for a project."""
+class BatchActivity:
+    """What the last batches of each view were, and the indexes that go along with commits."""
 
-    def __init__(
-        self, workspace: Workspace, beside: Callable[[int], Iterable[ViewDefinition]]
-    ) -> None:
-        """`beside` gives all views that were loaded before a ts."""
-        self._settings = workspace.settings
-        self._connections = workspace.connections
-        self._spark = workspace.spark
-        self._store = workspace.store
-        self._indexes = StateIndexes(workspace.store.root, workspace.store.local_root)
-        self._spool = workspace.store.local_root / "spool"
-        self._beside = beside
-        self._written = read_activity(workspace.store.local_root)
+    def __init__(self, store: Store, indexes: StateIndexes) -> None:
+        self._store = store
+        self._indexes = indexes
+        self._written = read_activity(store.local_root)
         self._activity = dict(self._written)
         self._ages: dict[str, deque[float]] = {}
         """Per view, how old the oldest change of each of its last batches was when it was there."""
-
-    def run_batch(
-        self,
-        number: int,
-        members: Sequence[BatchView],
-        entries: Sequence[LedgerEntry],
-        ends: Mapping[str, int],
-        span: BatchSpan,
-    ) -> BatchOutcome:
-        """Maintain the members for these entries; `ends` are the sources' positions after them.
-
-        Spilled changes stay in the spool until `clean_spool`.
-        """
-        outcome = BatchOutcome()
-        able = self._read_changes(members, entries, outcome, span.merged_ts)
-        self._sweep_members(number, able, ends, outcome, span)
-        return outcome
 
     def note_committed(
         self, outcome: BatchOutcome, since: int, until: int, entries: Sequence[LedgerEntry]
@@ -194,25 +233,109 @@ class BatchRunner:
             known = {table: rows for table, rows in found.items() if rows is not None}
             ages = self._ages.setdefault(name, deque(maxlen=AGES_MAX))
             ages.extend(ages_of(entries))
-            self._activity[name] = ViewActivity(outcome.asked_rows[name], known)
+            asked = outcome.asked.get(name)
+            self._activity[name] = ViewActivity(asked.rows if asked else 0, known)
 
-    def write_activity(self) -> None:
-        """Let `status` know what the last batches were, if there were any."""
+    def write_activity(self, apart: Mapping[str, str]) -> None:
+        """Let `status` know what the last batches were, if there were any; and which views advance
+        apart, and why."""
         here = {
             name: replace(
-                each, freshness=percentiles_of(self._ages.get(name, ())) or each.freshness
+                each,
+                freshness=percentiles_of(self._ages.get(name, ())) or each.freshness,
+                apart=apart.get(name, ""),
             )
-            for name, each in self._activity.items()
+            for name, each in ({name: ViewActivity() for name in apart} | self._activity).items()
             if name in self._store.head.views
         }
         if here != self._written:
             write_activity(self._store.local_root, here)
             self._written = here
 
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """Where a batch has what it needs on its way: a folder for what it spills, rows for its record,
+    and stored rows that are found by key. `confirm_wanted` raises if nobody waits for it."""
+
+    folder: Path
+    keep_rows: KeepRows
+    find_groups: FindGroups
+    find_stored: FindStored
+    label: str = ""
+    """What tells its jobs on Spark from those of other batches."""
+    confirm_wanted: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """What a batch has to do: take members over these entries; `ends` are the sources' positions
+    after them, and `views` all views of the warehouse as they are when it begins."""
+
+    number: int
+    members: Sequence[BatchView]
+    entries: Sequence[LedgerEntry]
+    ends: Mapping[str, int]
+    span: BatchSpan
+    views: Mapping[str, ViewHead]
+
+
+class BatchRunner:
+    """Runs batches for a project, one after the other in one place."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        beside: Callable[[int], Iterable[ViewDefinition]],
+        place: BatchPlace,
+    ) -> None:
+        """`beside` gives all views that were loaded before a ts."""
+        self._settings = workspace.settings
+        self._connections = workspace.connections
+        self._spark = workspace.spark
+        self._root = workspace.store.root
+        self._place = place
+        self._beside = beside
+
+    @property
+    def reader(self) -> str:
+        """Whose batches these are, by which jobs on Spark are known."""
+        return f"{self._connections.reader}{self._place.label}"
+
+    def run_batch(self, work: BatchWork) -> BatchOutcome:
+        """Maintain the members for these entries.
+
+        Spilled changes stay in the folder until `clean_spool`.
+        """
+        outcome, able = self.read_changes(work)
+        self.sweep_members(work, able, outcome)
+        self.note_sources(outcome, able)
+        return outcome
+
+    def read_changes(self, work: BatchWork) -> tuple[BatchOutcome, list[BatchView]]:
+        """Read the changes of a batch; the members whose changes could all be read."""
+        outcome = BatchOutcome()
+        with outcome.measure_phase("read"):
+            able = self._read_changes(work.members, work.entries, outcome, work.span.merged_ts)
+        return outcome, able
+
+    def sweep_members(
+        self, work: BatchWork, able: Sequence[BatchView], outcome: BatchOutcome
+    ) -> None:
+        """Compute what the changes that were read mean for these members; in any thread."""
+        with outcome.measure_phase("sweep"):
+            self._sweep_members(replace(work, members=able), outcome)
+
+    def note_sources(self, outcome: BatchOutcome, swept: Sequence[BatchView]) -> None:
+        """Say which sources did not answer in a sweep of these members."""
+        for error in (outcome.errors.get(member.name) for member in swept):
+            if isinstance(error, SourceAwayError):
+                self._connections.note_error(error)
+
     def clean_spool(self) -> None:
         """Remove what the last batch spilled."""
-        if (self._spool / "batch").exists():
-            shutil.rmtree(self._spool / "batch", ignore_errors=True)
+        if self._place.folder.exists():
+            shutil.rmtree(self._place.folder, ignore_errors=True)
 
     def _read_changes(
         self,
@@ -221,7 +344,8 @@ class BatchRunner:
         outcome: BatchOutcome,
         merged_ts: int | None,
     ) -> list[BatchView]:
-        """Read the changes into `outcome.kept`; the members whose changes could all be read."""
+        """Read the changes into `outcome.kept`; the members whose changes could all be read, and
+        those of the members that they read."""
         able = list(members)
         while True:
             try:
@@ -238,8 +362,7 @@ class BatchRunner:
                 if not found:
                     raise
                 outcome.errors |= found
-                able = [member for member in able if member.name not in found]
-        outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
+                able = outcome.members_beside(able)
         return able
 
     def queue_changes(
@@ -271,28 +394,23 @@ class BatchRunner:
 
     def cross_barrier(
         self,
-        number: int,
-        member: BatchView,
-        entries: Sequence[LedgerEntry],
-        ends: Mapping[str, int],
+        work: BatchWork,
         sieve: Sieve,
     ) -> BatchOutcome:
-        """Maintain one view for these entries as one transaction, with the last one's ts.
+        """Maintain one view for entries as one transaction, with the last one's ts.
 
         What the sieve says has gone is for the caller to take out of the view.
         """
-        outcome = BatchOutcome()
+        outcome, member = BatchOutcome(), work.members[0]
+        wanted = columns_of([member.view])
         try:
-            merged_ts = entries[-1].ts
-            outcome.kept = self._fill_queue(columns_of([member.view]), entries, merged_ts, sieve)
+            outcome.kept = self._fill_queue(wanted, work.entries, work.span.merged_ts, sieve)
         except WarehouseError:
             raise
         except ViewkeeperError as error:
             return self.failed_outcome(member, error)
-        outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
-        since = self._store.head.views[member.name].ts
-        span = BatchSpan(since, merged_ts, merged=True)
-        self._sweep_members(number, [member], ends, outcome, span)
+        self._sweep_members(work, outcome)
+        self.note_sources(outcome, work.members)
         return outcome
 
     def failed_outcome(self, member: BatchView, error: ViewkeeperError) -> BatchOutcome:
@@ -309,7 +427,7 @@ class BatchRunner:
         sieve: Sieve | None = None,
     ) -> BatchChanges:
         self.clean_spool()
-        folder = self._spool / "batch"
+        folder = self._place.folder
         schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
         types = {relation: types_of(fields) for relation, fields in wanted.items()}
         make_folder = partial(folder.mkdir, parents=True, exist_ok=True)
@@ -357,39 +475,29 @@ class BatchRunner:
                 found[member.name] = UnexpectedViewError(member.name, error)
         return found
 
-    def _sweep_members(
-        self,
-        number: int,
-        members: Sequence[BatchView],
-        ends: Mapping[str, int],
-        outcome: BatchOutcome,
-        span: BatchSpan,
-    ) -> None:
-        """Compute all stages of these members from the changes in `outcome.kept`."""
-        parents = read_parents(self._store, members, span)
+    def _sweep_members(self, work: BatchWork, outcome: BatchOutcome) -> None:
+        """Compute all stages of the members from the changes in `outcome.kept`."""
+        parents = read_parents(self._root, work.views, work.members, work.span)
         outcome.errors |= parents.errors
-        members = [member for member in members if member.name not in parents.errors]
+        members = outcome.members_beside(work.members)
         inline = outcome.changes <= self._settings.batch.inline_rows
         here = inline and not any(needs_spark(member.view) for member in members)
         views = [member.view for member in members]
         known = {**outcome.kept.relations, **parents.changes}
-        own = self._own_relations(members, span.since)
-        with prepare_openers(self._connections, ends, views, when_asked=here) as openers:
-            reader = self._connections.reader
-            batch = Batch(number, {}, BatchChanges(known), ends, openers, reader, own)
+        own = self._own_relations(members, work)
+        with prepare_openers(self._connections, work.ends, views, when_asked=here) as openers:
+            changes = BatchChanges(known)
+            batch = Batch(work.number, {}, changes, work.ends, openers, self.reader, own)
             sweep = partial(self._run_parts, outcome)
-            kept = self._store.group.keep_rows
-            tools = StageTools(sweep, self._indexes.find_groups, self._generate_rows, kept)
+            place = self._place
+            tools = StageTools(sweep, place.find_groups, self._generate_rows, place.keep_rows)
             run = StagedRun(batch, members, tools)
             found = run.run_stages()
-        for error in found.errors.values():
-            if isinstance(error, SourceAwayError):
-                self._connections.note_error(error)
         outcome.errors |= found.errors
         outcome.waiting |= found.waiting
         outcome.merged |= found.merged
-        outcome.lookups.update(found.lookups)
-        outcome.asked_rows.update(found.asked_rows)
+        outcome.asked |= found.asked
+        outcome.view_seconds |= found.seconds
         failed = outcome.errors.keys() | outcome.waiting
         for member in members:
             if member.name not in failed:
@@ -401,19 +509,20 @@ class BatchRunner:
         if not node.needs_spark:
             return split_rows(node, rows)
         minutes = self._settings.spark.job_minutes
-        return generate_on_spark(self._spark.get_session(), node, rows, minutes)
+        return generate_on_spark(self._spark.get_session(), node, rows, minutes, self.reader)
 
-    def _own_relations(self, members: Sequence[BatchView], since: int) -> OwnRelations:
-        root, views = self._store.root, self._store.head.views
-        stored = {name: views[name] for member in members for name in member.view.parents}
+    def _own_relations(self, members: Sequence[BatchView], work: BatchWork) -> OwnRelations:
+        stored = {name: work.views[name] for member in members for name in member.view.parents}
         stored |= {name: t.head for member in members for name, t in member.tables.items()}
         nodes = own_nodes({each.name: each.view for each in members})
-        paging = Paging(self._settings.batch.page_rows, str(self._spool / "batch"))
-        return OwnRelations(root, since, stored, nodes, self._indexes.find_stored, paging)
+        paging = Paging(self._settings.batch.page_rows, str(self._place.folder))
+        find = self._place.find_stored
+        return OwnRelations(self._root, work.span.since, stored, nodes, find, paging)
 
     def _run_parts(
         self, outcome: BatchOutcome, batch: Batch, members: Sequence[BatchMember]
     ) -> list[PartResult]:
+        self._place.confirm_wanted()
         early = [m for m in members if not m.plan.view.needs_spark]
         late = [m for m in members if m.plan.view.needs_spark]
         inline = _origin_rows(batch, members) <= self._settings.batch.inline_rows

@@ -6,12 +6,15 @@ is idempotent by ts: a batch that is replayed after a crash finds its rows alrea
 synced before the index counts them, so what it says holds after a power cut too. A plan whose
 record was never written may be gone with its ts, so a start forgets what lies beyond the ledger.
 
-Where small commits go into the journal, the changes of each go along with it (`held_changes`), and
-the flush writes them here: so they come about a second later than the commit.
+A small commit takes the changes that led to it along into the journal, so they are as durable as
+it is, and no file is written for them: they are *held*. The flush writes one file per relation for
+all commits since the last one, so changes are kept about a second later than the commit. What a
+process has left in the journal when it died is found by the next start.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from viewkeeper.engine.batch.held_changes import (
-    HELD_BYTES,
-    ChangeSpan,
-    HeldChanges,
-    can_be_held,
-    decode_span,
-    encode_span,
-    spans_of,
-)
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import has_own_bytes, write_parquet
@@ -37,6 +32,92 @@ from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.queue import BatchChanges, RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.view.definition import Relation
+
+HELD_BYTES = 8 << 20
+"""Beyond so much, changes are written at once."""
+
+_HEAD_END = b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSpan:
+    """The changes of a relation with `after` < ts <= `until`, and perhaps older ones."""
+
+    relation: Relation
+    changes: RelationChanges
+    after: int
+    until: int
+
+    def join_following(self, following: ChangeSpan) -> ChangeSpan | None:
+        """Both together; None if there is a gap between them, or they have other columns."""
+        if following.until <= self.until:
+            return self
+        one, other = self.changes.table, following.changes.table
+        if following.after != self.until or one.schema != other.schema:
+            return None
+        joined = pa.concat_tables([one, other.filter(pc.greater(other[TS], pa.scalar(self.until)))])
+        rows = RelationChanges(joined.num_rows, joined)
+        return ChangeSpan(self.relation, rows, self.after, following.until)
+
+
+def spans_of(changes: BatchChanges, after: int, until: int) -> list[ChangeSpan]:
+    """The changes of a batch, by relation."""
+    return [ChangeSpan(r, found, after, until) for r, found in changes.relations.items()]
+
+
+def can_be_held(spans: Iterable[ChangeSpan]) -> bool:
+    """Whether changes are in memory, and few."""
+    changes = [span.changes for span in spans]
+    return all(each.file is None for each in changes) and (
+        sum(each.table.nbytes for each in changes) < HELD_BYTES // 8
+    )
+
+
+def encode_span(span: ChangeSpan) -> bytes:
+    """A line of JSON that says what it is, then Arrow's stream format."""
+    facts = [span.relation.source, span.relation.table, span.after, span.until]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, span.changes.table.schema) as stream:
+        stream.write_table(span.changes.table)
+    return json.dumps(facts).encode() + _HEAD_END + sink.getvalue().to_pybytes()
+
+
+def decode_span(data: bytes) -> ChangeSpan:
+    """What `encode_span` has made."""
+    at = data.index(_HEAD_END)
+    source, table, after, until = json.loads(data[:at])
+    rows = pa.ipc.open_stream(data[at + 1 :]).read_all()
+    return ChangeSpan(Relation(source, table), RelationChanges(rows.num_rows, rows), after, until)
+
+
+class HeldChanges:
+    """What waits for the next flush, by relation."""
+
+    def __init__(self) -> None:
+        self._spans: dict[Relation, ChangeSpan] = {}
+
+    @property
+    def size(self) -> int:
+        """How many bytes they take."""
+        return sum(span.changes.table.nbytes for span in self._spans.values())
+
+    def add_spans(self, spans: Sequence[ChangeSpan]) -> bool:
+        """Hold more; False, and nothing more is held, where they do not follow what is there."""
+        joined = dict(self._spans)
+        for span in spans:
+            known = joined.get(span.relation)
+            both = span if known is None else known.join_following(span)
+            if both is None:
+                return False
+            joined[span.relation] = both
+        self._spans = joined
+        return True
+
+    def take_spans(self) -> list[ChangeSpan]:
+        """Everything; nothing is held any more."""
+        found, self._spans = list(self._spans.values()), {}
+        return found
+
 
 _INDEX = "index.json"
 
@@ -107,9 +188,11 @@ class ChangeArchive:
             if spans := self._held.take_spans():
                 self._keep_spans(spans)
 
-    def restore_held(self, found: Iterable[bytes]) -> None:
-        """Keep what a process that died had in the journal."""
-        for data in found:
+    def recover_archive(self, left: Iterable[bytes], last: int) -> None:
+        """Make good after a process that died: forget what lies after the last ts of the ledger,
+        and keep what it had `left` in the journal."""
+        self._forget_after(last)
+        for data in left:
             self._keep_spans([decode_span(data)])
 
     def _keep_spans(self, spans: Sequence[ChangeSpan]) -> None:
@@ -159,14 +242,23 @@ class ChangeArchive:
                     self._guard()
                     file.unlink(missing_ok=True)
 
-    def forget_after(self, ts: int) -> None:
-        """Drop what lies after the last ts of the ledger: its plan was never made durable."""
+    def _forget_after(self, ts: int) -> None:
+        """Drop what lies after a ts: its plan was never made durable.
+
+        A flush may have written such changes into one file with older ones. It goes as a whole,
+        and the older ones are still in the journal, which the flush had not shortened yet.
+        """
         index = read_index(self._folder)
         beyond = {relation: kept for relation, kept in index.items() if kept.through > ts}
         for relation, kept in beyond.items():
-            going = [f for f in _relation_files(self._folder, relation) if _file_span(f)[1] > ts]
-            left = kept.files_left(sum(map(kept.is_counted, going)))
-            index[relation] = ArchivedSpan(min(kept.since, ts), ts, kept.columns, left)
+            going = [
+                file
+                for file in _relation_files(self._folder, relation)
+                if kept.is_counted(file) and _file_span(file)[1] > ts
+            ]
+            through = min([ts, *(_file_span(file)[0] for file in going)])
+            since, left = min(kept.since, through), kept.files_left(len(going))
+            index[relation] = ArchivedSpan(since, through, kept.columns, left)
         if beyond:
             with disk.translate_os_errors("write", self._folder / _INDEX):
                 self._write_index(index)

@@ -6,6 +6,7 @@ signed rows come out, with the counts and the ts of the rows that they are made 
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,18 +59,22 @@ def split_rows(node: Generate, rows: pa.Table) -> pa.Table:
 
 
 def generate_on_spark(
-    spark: SparkSession, node: Generate, rows: pa.Table, minutes: float
+    spark: SparkSession, node: Generate, rows: pa.Table, minutes: float, reader: str = ""
 ) -> pa.Table:
-    """The same by Spark, for any generator."""
+    """The same by Spark, for any generator; the job is known by whose batch it is."""
     own = [name for name in (TS, COUNT) if name in rows.column_names]
     fields = [(field.name, field.type) for field in node.fields]
     schema = pa.schema([*fields, *((name, pa.int64()) for name in own)])
     if not rows.num_rows:
         return schema.empty_table()
-    with limit_job(spark, f"generator of #{node.number}", minutes):
+    # Batches side by side share the session, and so the names of its views.
+    view = f"{ROWS}_{uuid.uuid4().hex}"
+    with limit_job(spark, f"generator of #{node.number} of {reader}", minutes):
         frame = spark.createDataFrame(rows, spark_schema(rows.schema))
-        frame.createOrReplaceTempView(ROWS)
-        query = generate_sql(node, ROWS, own)
-        return (
-            Courier().run_job(lambda: spark.sql(query).toArrow()).select(schema.names).cast(schema)
-        )
+        frame.createOrReplaceTempView(view)
+        try:
+            query = generate_sql(node, view, own)
+            found = Courier().run_job(lambda: spark.sql(query).toArrow())
+        finally:
+            spark.catalog.dropTempView(view)
+    return found.select(schema.names).cast(schema)

@@ -25,8 +25,8 @@ from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.delta.kernel import Kernel, matching_pairs
 from viewkeeper.engine.batch.generated_rows import split_rows
 from viewkeeper.maintain.compensation import KnownChanges
-from viewkeeper.maintain.paged_sweep import run_pages
 from viewkeeper.maintain.probe import probe_in_pages
+from viewkeeper.maintain.view_change import run_pages
 from viewkeeper.stages.key_recompute import distinct_keys, evaluate_rows, touched_keys
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.answer_pages import DEFAULT_PAGING, Paging, gather_pages

@@ -7,7 +7,7 @@ every ts in between, all of that becomes one state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from viewkeeper.delta.algebra import TS
@@ -15,10 +15,11 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.batch.own_relations import changes_of_rows, merge_stamps
 from viewkeeper.engine.batch.staged_run import BatchView
 from viewkeeper.errors import CorruptError, ViewkeeperError
+from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.queue import RelationChanges
 from viewkeeper.view.definition import PROJECT, Relation
+from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.view_state import read_view_changes
-from viewkeeper.warehouse.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,12 @@ class ParentChanges:
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
 
 
-def read_parents(store: Store, members: Sequence[BatchView], span: BatchSpan) -> ParentChanges:
+def read_parents(
+    root: StoragePath,
+    views: Mapping[str, ViewHead],
+    members: Sequence[BatchView],
+    span: BatchSpan,
+) -> ParentChanges:
     """The changes in the span of all views that members read and that are no members."""
     here = {member.name for member in members}
     found = ParentChanges()
@@ -52,15 +58,14 @@ def read_parents(store: Store, members: Sequence[BatchView], span: BatchSpan) ->
             relation = Relation(PROJECT, parent)
             try:
                 if relation not in found.changes:
-                    found.changes[relation] = _stored_changes(store, parent, span)
+                    found.changes[relation] = _stored_changes(root, views[parent], span)
             except CorruptError as error:
                 found.errors[member.name] = error
     return found
 
 
-def _stored_changes(store: Store, parent: str, span: BatchSpan) -> RelationChanges:
-    head = store.head.views[parent]
-    rows = read_view_changes(store.root, head, span.since, span.until)
+def _stored_changes(root: StoragePath, head: ViewHead, span: BatchSpan) -> RelationChanges:
+    rows = read_view_changes(root, head, span.since, span.until)
     # From ts 0 on it would begin with the load.
     rows = rows.filter(pc.field(TS) > span.since)
     return changes_of_rows(merge_stamps(rows, span.until) if span.merged else rows)

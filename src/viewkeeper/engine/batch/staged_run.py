@@ -8,7 +8,7 @@ its own view; views that read that view wait.
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -160,9 +160,17 @@ class StagedResult:
     waiting: set[str] = field(default_factory=set)
     merged: set[str] = field(default_factory=set)
     """Views for which all of the batch is one state: it would have had too many rows."""
-    lookups: Counter[str] = field(default_factory=Counter)
-    asked_rows: Counter[str] = field(default_factory=Counter)
-    """Per view, the rows that the sources gave."""
+    asked: dict[str, LookupTally] = field(default_factory=dict)
+    """Per view, what its stages asked the sources for."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Per view, how long its parts and what is computed for it took."""
+
+    def add_asked(self, name: str, lookups: Mapping[str, int], rows: int) -> None:
+        """Sources were asked for a view, and gave so many rows."""
+        self.asked.setdefault(name, LookupTally()).add_lookups(lookups, rows)
+
+    def add_seconds(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +242,7 @@ class StagedRun:
     @contextmanager
     def _contain_errors(self, stage: Stage) -> Iterator[None]:
         """Whatever fails for a stage is the trouble of its view."""
-        name = stage.member.name
+        name, began = stage.member.name, time.perf_counter()
         try:
             yield
         except (CorruptError, HorizonError) as error:
@@ -246,17 +254,19 @@ class StagedRun:
             self.result.errors[name] = error
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
             self.result.errors[name] = UnexpectedViewError(name, error)
+        finally:
+            self.result.add_seconds(name, time.perf_counter() - began)
 
     # -- cores ---------------------------------------------------------------------------------
 
     def _sweep_stages(self, stages: Sequence[Stage]) -> None:
         members = {stage.name: self._swept_member(stage) for stage in stages}
         results = self._tools.sweep(self._batch_with(members), list(members.values()))
-        for result in results:
-            self.result.lookups.update(result.lookups)
         for stage in stages:
             mine = [result for result in results if result.view == stage.name]
-            self.result.asked_rows[stage.member.name] += sum(each.asked_rows for each in mine)
+            for each in mine:
+                self.result.add_asked(stage.member.name, each.lookups, each.asked_rows)
+            self.result.add_seconds(stage.member.name, sum(each.seconds for each in mine))
             with self._contain_errors(stage):
                 self._gather_results(stage, members[stage.name], mine)
 
@@ -368,8 +378,7 @@ class StagedRun:
             made = advance_fold(
                 fold, together, before, ask_input, lambda keys: matching_rows(rows, keys)
             )
-        self.result.lookups.update(tally.lookups)
-        self.result.asked_rows[stage.member.name] += tally.rows
+        self.result.add_asked(stage.member.name, tally.lookups, tally.rows)
         return made
 
     def _recomputed_rows(self, stage: Stage, node: KeyRecompute) -> pa.Table:
@@ -382,8 +391,7 @@ class StagedRun:
         with open_lookups(self._batch_with({}), tally) as ask:
             lookup = keyed_lookup(node.input, [field.name for field in node.read], keys)
             found = self._batch.own.rows_before(lookup, BatchChanges(self._known), ask)
-        self.result.lookups.update(tally.lookups)
-        self.result.asked_rows[stage.member.name] += tally.rows
+        self.result.add_asked(stage.member.name, tally.lookups, tally.rows)
         return advance_recompute(node, delta, matching_rows(found, keys))
 
     def _compare_side(self, stage: Stage, core: Core) -> SideChanges:
@@ -405,8 +413,7 @@ class StagedRun:
                     for place in scalars
                 ],
             )
-        self.result.lookups.update(tally.lookups)
-        self.result.asked_rows[stage.member.name] += tally.rows
+        self.result.add_asked(stage.member.name, tally.lookups, tally.rows)
         return made
 
     # -- what stages leave ---------------------------------------------------------------------

@@ -5,22 +5,36 @@ with some keys. An index finds them without reading the table (`viewkeeper.stage
 opened or made when a table is first asked by these columns, is brought up to the ts that is asked
 for from the table, and gets what each commit adds. Whatever is wrong with one, it is made again
 from the table.
+
+A file that is torn, old or of another table is seen when it is opened. An index that is whole, but
+says something else than its table, would be believed, and retractions would be written of rows that
+are not there. So upkeep reads the tables whose indexes have gone along with something, and compares
+(`StateIndexes.compare_table`).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.errors import StateError, reload_hint
 from viewkeeper.stages.fold_layout import ROWS_COLUMN, layout_of
-from viewkeeper.stages.key_index import IndexOwner, KeyIndex, open_index, rebuild_index
+from viewkeeper.stages.key_index import (
+    IndexDigest,
+    IndexOwner,
+    KeyIndex,
+    digest_rows,
+    open_index,
+    rebuild_index,
+)
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.view.definition import Fold
-from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.head import ViewHead, owner_of
 from viewkeeper.warehouse.rows.view_state import files_until, read_signed, read_stored
 
 FOLDER = "indexes"
@@ -37,6 +51,8 @@ class StateIndexes:
         self._open: dict[str, dict[tuple[str, ...], KeyIndex]] = {}
         """Per table, its indexes by their columns."""
         self._largest: dict[str, int] = {}
+        self._compared: dict[tuple[str, tuple[str, ...]], int] = {}
+        """As of which ts an index was last found to be what its table has."""
 
     def find_groups(self, head: ViewHead, fold: Fold, keys: pa.Table, as_of: int) -> pa.Table:
         """What is stored of these groups of a fold as of a ts, hidden columns too."""
@@ -64,15 +80,39 @@ class StateIndexes:
     def note_rows(self, head: ViewHead, rows: pa.Table, since: int, until: int) -> None:
         """Signed rows were committed that take a table from one ts to another.
 
-        An index that is not as of the first of them misses others too: the table has them, when it
-        is next asked.
+        An index that is not as of the first of them misses others too, and one from before the
+        table got other columns is no more than that: the table has all, when it is next asked.
         """
-        for index in self._open.get(head.table, {}).values():
-            if index.ts == since:
+        for names, index in self._open.get(head.table, {}).items():
+            if index.ts == since and index.is_of_owner(_owner_of(head, names)):
                 index.apply_rows(rows.select([*head.schema.names, COUNT]), until)
         if head.table in self._largest:
             added = pc.max(rows[ROWS_COLUMN]).as_py() or 0
             self._largest[head.table] = max(self._largest[head.table], added)
+
+    def compare_table(self, head: ViewHead) -> Iterator[StateError]:
+        """Compare the indexes of a table with it, if they have changed since that was last done.
+
+        One that differs is made again, and is an error to be reported.
+        """
+        for names, index in self._open.get(head.table, {}).items():
+            at = (head.table, names)
+            # One from before the table got other columns is made again when it is next asked.
+            is_current = index.is_of_owner(_owner_of(head, names)) and index.ts >= head.horizon
+            if not is_current or index.ts == self._compared.get(at):
+                continue
+            theirs = self._digest_table(head, index.ts)
+            if not index.is_sum_of(theirs):
+                self._open[head.table][names] = index.rebuild_from(
+                    read_stored(self._root, head, index.ts)
+                )
+                yield _difference_error(head, names, index, theirs)
+            self._compared[at] = index.ts
+
+    def _digest_table(self, head: ViewHead, as_of: int) -> IndexDigest:
+        files = files_until(self._root, head, as_of)
+        pieces = (read_signed(self._root, head, [file], until=as_of) for file in files)
+        return digest_rows(pieces, head.schema)
 
     def largest_key(self, head: ViewHead) -> int | None:
         """The most rows of one group of a fold, now or since its index was opened; None if nobody
@@ -82,10 +122,10 @@ class StateIndexes:
     def _index_at(
         self, head: ViewHead, names: tuple[str, ...], as_of: int, folder: Path
     ) -> KeyIndex:
-        owner = IndexOwner(head.table, head.created_ts, head.schema, names)
+        owner = _owner_of(head, names)
         known = self._open.setdefault(head.table, {})
         index = known.get(names)
-        if index is None or index.ts < head.horizon:
+        if index is None or not index.is_of_owner(owner) or index.ts < head.horizon:
             index = open_index(folder, owner, head.horizon, as_of)
         if index is not None and index.ts < as_of:
             index.apply_rows(self._rows_between(head, index.ts, as_of), as_of)
@@ -99,6 +139,25 @@ class StateIndexes:
         files = [f for f in files_until(self._root, head, until) if f.ts_max > since]
         rows = read_signed(self._root, head, files, after=since, until=until)
         return rows.filter(pc.field(TS) > since).drop_columns([TS])
+
+
+def _difference_error(
+    head: ViewHead, names: tuple[str, ...], index: KeyIndex, table: IndexDigest
+) -> StateError:
+    view, ours = owner_of(head.view), index.digest
+    counts = f"{ours.rows:,} rows where the table has {table.rows:,}"
+    same = f"as many rows as the table has, {table.rows:,}, but not the same ones"
+    return StateError(
+        f'view "{view}": the index of its table "{head.view}" by {", ".join(names)} was wrong',
+        detail=f"as of ts {index.ts} it had {counts if ours.rows != table.rows else same}",
+        hint="the index was made again from the table; `viewkeeper verify "
+        f"{view}` says whether batches have written wrong rows meanwhile, and if so, "
+        f"{reload_hint([view])}",
+    )
+
+
+def _owner_of(head: ViewHead, names: tuple[str, ...]) -> IndexOwner:
+    return IndexOwner(head.table, head.created_ts, head.schema, names)
 
 
 def _digest_names(names: tuple[str, ...]) -> str:

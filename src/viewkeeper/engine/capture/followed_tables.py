@@ -73,7 +73,7 @@ class FollowedTables:
     def loaded_before(self, ts: int) -> list[ViewDefinition]:
         """The views that were loaded before a ts and go on: since then all that they read is
         captured."""
-        views = self._store.head.views
+        views = self._store.head.maintained_views
         return [
             view
             for view in self._catalogue.bound_views()
@@ -97,7 +97,7 @@ class FollowedTables:
 
     def left_position(self, name: str) -> int | None:
         """Where the ledger says that a source was left; None if no view has it, or gets it now."""
-        holders = (*self._store.head.views.values(), *self._loads())
+        holders = (*self._store.head.maintained_views.values(), *self._loads())
         using = [(each.ts, each.positions[name]) for each in holders if name in each.positions]
         if not using:
             return None

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from viewkeeper.engine.capture.followed_tables import FollowedTables, position_of
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.errors import BarrierError, SchemaError, SourceError
+from viewkeeper.errors import BarrierError, SchemaError, SourceAwayError, SourceError
 from viewkeeper.updates.source_protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Source
 from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 from viewkeeper.warehouse.store import Store
@@ -254,6 +254,9 @@ class LocalLookout:
         rows went unlisted or shapes changed, nothing is taken: the next look reports that.
         """
         assert self.sightings.is_empty, "what was seen earlier is taken first"
+        if name not in self.sightings.known:
+            hint = "nothing to do: it is waited for"
+            raise SourceAwayError(name, "it is being followed again", hint=hint)
         source, at, found = self._connections.get_source(name), self.sightings.known[name], []
         more = True
         while more and at < position:

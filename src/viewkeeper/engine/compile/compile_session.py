@@ -20,6 +20,7 @@ from viewkeeper.engine.compile.plan.plan_reader import MARK
 from viewkeeper.engine.compile.plan.plan_rules import PlanRules, excluded_rules
 from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
+from viewkeeper.engine.spark.prompt_answers import hasten_answers
 from viewkeeper.engine.spark.spark_session import child_session
 from viewkeeper.view.sql import functions
 
@@ -55,6 +56,7 @@ class CompileSession:
         sessions: Any = getattr(self.jvm, "org.apache.spark.sql.classic.SparkSession")
         before = sessions.getActiveSession()
         sessions.setActiveSession(self.java)
+        hasten_answers(self.session)
         try:
             with silence_errors():
                 yield

@@ -29,7 +29,7 @@ from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.engine.compile.refusal_reasons import refuse
 from viewkeeper.engine.compile.text_check import check_calls, check_moments
 from viewkeeper.engine.spark.completed_order import complete_order
-from viewkeeper.errors import DefinitionError
+from viewkeeper.errors import DefinitionError, UnsupportedError
 from viewkeeper.view.definition import CLOCK, Graph
 from viewkeeper.view.sql.clock_calls import BARE
 
@@ -72,6 +72,12 @@ class QueryCompiler:
             translator = Translator(self._spark.session, self._spark.classes_of(called))
             return build_graph(GraphDraft(tables, translator), operators, names)
 
+    def check_text(self, text: str, tables: Sequence[QueryTable]) -> None:
+        """A DefinitionError if Spark cannot resolve a query over these tables."""
+        with self._spark.activate(), definition_errors(text):
+            self._spark.set_tables([table.schema for table in tables])
+            self._analyze_text(text)
+
     def _analyze_text(self, text: str) -> Any:
         return self._spark.session.sql(text)._jdf.queryExecution().analyzed()
 
@@ -95,7 +101,8 @@ class QueryCompiler:
         named = frame.toDF(*(f"c{at}" for at in range(len(output))))
         found = named.limit(ROWS_MAX + 1).toArrow()
         if found.num_rows > ROWS_MAX:
-            raise refuse(f"a query that itself gives more than {ROWS_MAX} rows", None, java)
+            what = f"a query that itself gives more than {ROWS_MAX:,} rows"
+            raise refuse(what, "keep them in a table of a source", java)
         columns = [column.to_pylist() for column in found.columns]
         types = tuple(_kept_type(column, java) for column in output)
         return PlanConstant(output, types, tuple(zip(*columns, strict=True)), java)
@@ -126,16 +133,27 @@ _POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _FRAME = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+.*$", re.DOTALL)
 
 
+_SHARED = re.compile(r'"[^"]*commonexpressionref\(\)[^"]*"')
+"""How Spark quotes an expression of which it has named a part: in BETWEEN, in nullif()."""
 _QUANTIFIED = re.compile(r"(ALL|ANY|SOME)\s*$", re.IGNORECASE)
 
 
 @contextmanager
 def definition_errors(query: str) -> Iterator[None]:
-    """What Spark says about a query that it cannot read or resolve, as our error."""
+    """What Spark says about a query that it cannot read or resolve, as our error.
+
+    A refusal of which Spark has lost the place points to the beginning of the query.
+    """
     from pyspark.errors import AnalysisException
 
     try:
         yield
+    except UnsupportedError as error:
+        if error.line is not None:
+            raise
+        raise UnsupportedError(
+            error.message, line=1, column=1, detail=error.detail, hint=error.hint
+        ) from error
     except AnalysisException as error:
         text = str(error)
         found = _POSITION.search(text)
@@ -143,6 +161,9 @@ def definition_errors(query: str) -> Iterator[None]:
         if line is not None and column is not None:
             _refuse_quantified(query, line, column)
         message = _FRAME.sub("", text.strip().partition("\n")[0])
+        for context in error.getQueryContext()[:1]:
+            written = " ".join(context.fragment().split()).replace("\\", r"\\")
+            message = _SHARED.sub(f'"{written}"', message)
         raise DefinitionError(message, line=line, column=column) from error
 
 

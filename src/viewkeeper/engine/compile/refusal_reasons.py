@@ -9,14 +9,15 @@ from __future__ import annotations
 from viewkeeper.engine.compile.plan.plan_tree import NOWHERE, JavaNode
 from viewkeeper.errors import UnsupportedError
 
+LEVELS_HINT = "write the levels out, or keep them in a source"
 OPERATORS: dict[str, tuple[str, str | None]] = {
     "Sort": ("ORDER BY", "a view has no order; ask for one when reading it"),
     "Limit": ("LIMIT without ORDER BY", "say which rows come first by ORDER BY"),
     "Offset": ("OFFSET without LIMIT", "add LIMIT, or skip the rows when reading the view"),
     "Tail": ("LIMIT", "limit the rows when reading the view"),
     "Sample": ("TABLESAMPLE", "a sample is another one each time that it is taken"),
-    "UnionLoop": ("a recursive CTE", None),
-    "UnionLoopRef": ("a recursive CTE", None),
+    "UnionLoop": ("a recursive CTE", LEVELS_HINT),
+    "UnionLoopRef": ("a recursive CTE", LEVELS_HINT),
     "LateralJoin": (
         "this LATERAL join",
         "write LATERAL VIEW explode(...), or a join with a derived table",

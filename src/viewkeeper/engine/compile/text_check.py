@@ -49,6 +49,8 @@ SPECIAL = re.compile(r"\s*(today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE
 SPECIAL_LITERAL = re.compile(
     r"\b(?:date|timestamp\w*)\s*(?:'|\")\s*(?:today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE
 )
+SPECIAL_TEXT = re.compile(r"['\"]\s*(?:today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE)
+SESSION = re.compile(r"\b(?:current|session)_\w+|\buser\b", re.IGNORECASE)
 ORDER = re.compile(r"\b(order|sort|cluster)\s+by\b", re.IGNORECASE)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`"""
 
@@ -99,6 +101,12 @@ def _refuse_word(text: str, word: str, what: str, hint: str | None) -> Unsupport
     return UnsupportedError(error.message, line=line, column=column, hint=hint)
 
 
+def _refuse_found(found: re.Match[str] | None, text: str, what: str, hint: str) -> UnsupportedError:
+    """A refusal that points to what was found in the text."""
+    line, column = line_and_column(text, found.start() if found else 0)
+    return UnsupportedError(refuse(what, hint).message, line=line, column=column, hint=hint)
+
+
 def _position_of(text: str, word: str) -> tuple[int | None, int | None]:
     """The first place of a word outside of quotes."""
     pattern = re.compile(rf"{QUOTED}|(?P<word>\b{re.escape(word)}\b)", re.IGNORECASE | re.DOTALL)
@@ -129,7 +137,8 @@ def check_moments(analyzed: Any, text: str, has_clock: bool) -> None:
         if kind in CLOCK:
             raise _refuse_clock(text, kind)
         if kind.startswith("Current") and kind != "CurrentRow":
-            raise refuse(f"{kind}, which depends on the session,", "write the value")
+            what = f"{kind}, which depends on the session,"
+            raise _refuse_found(SESSION.search(text), text, what, "write the value")
     if not analyzed.deterministic():
         raise refuse("a value that is another one each time", "compute it when reading the view")
     if found := SPECIAL_LITERAL.search(text):
@@ -141,12 +150,14 @@ def check_moments(analyzed: Any, text: str, has_clock: bool) -> None:
             hint="compare with it when reading the view",
         )
     if any(_is_special(cast) for cast in _casts_of_text(content)):
-        raise refuse("a cast of the present moment", "compare with it when reading the view")
+        what, hint = "a cast of the present moment", "compare with it when reading the view"
+        raise _refuse_found(SPECIAL_TEXT.search(text), text, what, hint)
 
 
 def _refuse_clock(text: str, kind: str) -> UnsupportedError:
     error = refuse_expression(kind)
-    found = [at for word in functions.WITHOUT_BRACKETS if (at := _position_of(text, word))[0]]
+    words = (*functions.WITHOUT_BRACKETS, "now", "curdate")
+    found = [at for word in words if (at := _position_of(text, word))[0]]
     line, column = min(found, default=(None, None))
     return UnsupportedError(error.message, line=line, column=column, hint=error.hint)
 

@@ -39,11 +39,13 @@ from viewkeeper.updates.source_protocol import (
     Lookup,
     Opener,
     Scan,
+    SizedSource,
     Snapshot,
     Source,
     TableBatches,
     TableDescription,
     Tables,
+    TableSize,
 )
 from viewkeeper.view.definition import Relation
 
@@ -78,6 +80,8 @@ class GuardedSource:
         self.name = inner.name
         self.inner = inner
         self._trouble = trouble
+        # The protocol is compared by names each time, which costs more than most hints.
+        self._hinted = inner if isinstance(inner, HintedSource) else None
 
     def describe_source(self) -> str:
         with contain_errors(self.name):
@@ -101,14 +105,21 @@ class GuardedSource:
 
     def has_news(self) -> bool | None:
         """Whether a look may be worthwhile; None if the source cannot tell."""
-        if not isinstance(self.inner, HintedSource):
+        if self._hinted is None:
             return None
         try:
             with contain_errors(self.name):
-                return self.inner.has_news()
+                return self._hinted.has_news()
         except ViewkeeperError:
             # The look that follows says what is wrong.
             return True
+
+    def estimate_size(self, table: str) -> TableSize:
+        """About how large a table is; nothing is known of sources that cannot tell at once."""
+        if not isinstance(self.inner, SizedSource):
+            return TableSize()
+        with contain_errors(self.name):
+            return self.inner.estimate_size(table)
 
     def has_passed(self, position: int) -> bool:
         with contain_errors(self.name):

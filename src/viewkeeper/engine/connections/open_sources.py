@@ -14,6 +14,11 @@ by the source's own limits; it does not keep the process from ending.
 
 What a scan saw too early is taken back by the source's log. So whoever scans while a maintainer
 acknowledges, a verification or a preview, holds the logs until it has read them.
+
+The driver prepares *openers* of snapshots for its tasks: a source may have to do something before
+tasks in other processes can read one state of it (PostgreSQL exports a snapshot and keeps it). For
+work on Spark that is done in advance for every source that may be asked; one that is away then only
+matters to a task that does ask it. For work in the driver it is done when a source is first asked.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -36,9 +41,11 @@ from viewkeeper.errors import (
 )
 from viewkeeper.sources.kinds import Differ, can_rest
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.storage.local_lock import LockHolder
 from viewkeeper.storage.storage_path import StoragePath
-from viewkeeper.updates.source_protocol import Source
+from viewkeeper.updates.source_protocol import InheritedSource, Opener, Snapshot, Source, Tables
 from viewkeeper.upstream.any_source import ParentSource, is_parent, open_source, parent_source_of
+from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
 
 T = TypeVar("T")
@@ -143,13 +150,22 @@ class Connections:
         reader: str,
         now: Callable[[], float],
         differ: Differ | None = None,
+        predecessor: LockHolder | None = None,
     ) -> None:
-        """`differ` takes large differences between states of folders."""
+        """`differ` takes large differences between states of folders; `predecessor` is who has lost
+        the warehouse to this process, which then holds its lock."""
         self.settings = settings
         self.reader = reader
         self.away: dict[str, Away] = {}
         self._now = now
-        self._differ = differ
+
+        def open_inherited(each: SourceSettings) -> Source:
+            opened = open_source(each, reader, differ, now)
+            if predecessor is not None and isinstance(opened, InheritedSource):
+                opened.inherit_from(predecessor.connection_name)
+            return opened
+
+        self._open_source = open_inherited
         self._open: dict[str, GuardedSource] = {}
         self._errands: dict[str, Errand[object]] = {}
         self._probes: dict[str, Errand[object]] = {}
@@ -179,7 +195,7 @@ class Connections:
     def _open_guarded(self, name: str) -> GuardedSource:
         if name not in self._open:
             with contain_errors(name):
-                opened = open_source(self.settings[name], self.reader, self._differ, self._now)
+                opened = self._open_source(self.settings[name])
             self._open[name] = GuardedSource(opened, self._note_harmless)
         return self._open[name]
 
@@ -377,3 +393,78 @@ def hold_logs(connections: Connections, names: Sequence[str]) -> Iterator[None]:
         for name in names:
             # One that has gone away lets the lease end by itself: the verdict stands.
             connections.try_action(name, lambda source: source.end_hold(lease))
+
+
+Openers = Mapping[str, Opener]
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableOpener:
+    """The opener of a source that could not be prepared: its error, raised when it opens."""
+
+    error: ViewkeeperError
+
+    def __call__(self) -> Snapshot:
+        raise self.error
+
+
+class PreparedOpeners(Mapping[str, Opener]):
+    """The openers of sources as of positions; each is prepared when first taken."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        connections: Connections,
+        positions: Mapping[str, int],
+        tables: Mapping[str, Tables],
+    ) -> None:
+        self._stack = stack
+        self._connections = connections
+        self._positions = positions
+        self._tables = tables
+        self._ready: dict[str, Opener] = {}
+
+    def __getitem__(self, name: str) -> Opener:
+        if name not in self._ready:
+            self._ready[name] = self._prepare_opener(name)
+        return self._ready[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def _prepare_opener(self, name: str) -> Opener:
+        try:
+            source = self._connections.get_source(name)
+            context = source.prepare_snapshots(self._positions[name], self._tables[name])
+            return self._stack.enter_context(context)
+        except ViewkeeperError as error:
+            return UnavailableOpener(error)
+
+
+@contextmanager
+def prepare_openers(
+    connections: Connections,
+    positions: Mapping[str, int],
+    views: Iterable[ViewDefinition],
+    *,
+    when_asked: bool = False,
+) -> Iterator[Openers]:
+    """The openers of all sources of some views, for as long as the context lasts."""
+    with ExitStack() as stack:
+        preparing = PreparedOpeners(stack, connections, positions, tables_by_source(views))
+        yield preparing if when_asked else dict(preparing)
+
+
+def tables_by_source(views: Iterable[ViewDefinition]) -> dict[str, dict[str, list[str]]]:
+    """Per source, the tables that these views read, with the columns that they read of them."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for view in views:
+        for relation in view.relations:
+            if relation.is_own:
+                continue
+            columns = found.setdefault(relation.source, {}).setdefault(relation.table, [])
+            columns += [f.name for f in view.fields_of(relation) if f.name not in columns]
+    return found

@@ -167,7 +167,7 @@ class Membership:
         try:
             return self._registry.join_registry(self.member, facts, span.identity), False
         except IdentityError:
-            if self._store.head.views:
+            if self._store.head.maintained_views:
                 raise
             return self._registry.join_registry(self.member, facts), True
 
@@ -218,7 +218,7 @@ class Membership:
         """The number up to which all views are committed, if the order is taken up to `n`."""
         span, ledger = self.span, self._store.ledger
         assert span is not None
-        at = [view.ts for view in self._store.head.views.values() if not view.stopped]
+        at = [view.ts for view in self._store.head.maintained_views.values() if not view.stopped]
         later = ledger.entries_between(min(at, default=0), ledger.next_ts)
         # Before the span began, numbers are those of another order.
         waits = [entry.n if entry.ts > span.since else 1 for entry in later]

@@ -20,14 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
-from viewkeeper.engine.batch.snapshot_openers import Openers
+from viewkeeper.engine.connections.open_sources import Openers
 from viewkeeper.engine.load.inline_load import InlineLoad, can_load_inline, read_few_rows
 from viewkeeper.engine.load.scan_parts import (
     direct_load,
@@ -112,7 +111,7 @@ class LoadTarget:
     folders: Mapping[str, StoragePath]
     stored: Mapping[str, StoredRows]
     hidden: tuple[str, ...] = ()
-    keep_parts: Callable[[], Path] | None = None
+    keep_parts: Callable[[], StoragePath] | None = None
     """Begins to keep the parts of this load, and gives the folder in which they are kept."""
     is_resumed: bool = False
     """Whether parts of it may be there already."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 
-from viewkeeper.engine.batch.snapshot_openers import prepare_openers
+from viewkeeper.engine.connections.open_sources import prepare_openers
 from viewkeeper.engine.load.load_job import (
     LoadedTable,
     LoadedTables,
@@ -157,6 +157,16 @@ class Loader:
         self.unfinished = UnfinishedLoads(workspace.store, workspace.settings)
         self._some_ended = threading.Event()
         self._told = 0.0
+        self._is_held_back = False
+
+    def hold_back(self, is_held_back: bool) -> None:
+        """Begin no more loads for now, or begin them again."""
+        self._is_held_back = is_held_back
+
+    @property
+    def lasting_names(self) -> frozenset[str]:
+        """The views whose loads would begin from nothing if they were ended now."""
+        return frozenset(name for name, load in self._loads.items() if not load.table)
 
     @property
     def is_busy(self) -> bool:
@@ -166,7 +176,7 @@ class Loader:
     @property
     def has_room(self) -> bool:
         """Whether one more view may be loaded now."""
-        return len(self._loads) < LOADS_MAX
+        return len(self._loads) < LOADS_MAX and not self._is_held_back
 
     @property
     def has_ended(self) -> bool:
@@ -203,7 +213,7 @@ class Loader:
             load = kept or UnfinishedLoad(
                 view.name, tables[view.name], definition.digest, ts, positions
             )
-            keep = partial(begin_keeping, self._store.local_root, load)
+            keep = partial(begin_keeping, self._store.root, load)
             target = replace(target, keep_parts=keep, is_resumed=kept is not None)
         old = {name: head.table for name, head in self._stored_tables(view.name).items()}
         parents = self._parent_tables(view)
@@ -221,7 +231,7 @@ class Loader:
     def parts_of(self, name: str) -> int:
         """How many parts of a load are done."""
         load = self._loads.get(name)
-        return count_parts(load_folder(self._store.local_root, load.table)) if load else 0
+        return count_parts(load_folder(self._store.root, load.table)) if load else 0
 
     def end_parts(self, load: ViewLoad, keep: bool = False) -> None:
         """A load was committed, or has failed; what it has may be kept for another try."""

@@ -16,10 +16,9 @@ Either way a part that is done is kept when the load dies
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +27,7 @@ import pyarrow.parquet as pq
 
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.batch.snapshot_openers import Openers
+from viewkeeper.engine.connections.open_sources import Openers
 from viewkeeper.engine.load.view_recomputation import (
     NETTED_ROWS,
     SignedScan,
@@ -38,7 +37,7 @@ from viewkeeper.engine.load.view_recomputation import (
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.view_change import map_changes
-from viewkeeper.storage import disk
+from viewkeeper.storage import stored_files
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.updates.source_protocol import COUNT, TS, KeyRange, Opener
@@ -52,6 +51,7 @@ from viewkeeper.warehouse.metadata.unfinished_load import (
     LoadPart,
     find_division,
     find_part,
+    forget_part,
     keep_division,
     keep_part,
 )
@@ -94,7 +94,7 @@ def plan_scans(
     openers: Openers,
     positions: Mapping[str, int],
     slots: int,
-    folder: Path | None,
+    folder: StoragePath | None,
 ) -> list[RelationScan]:
     """The scans of all tables that a view reads; divided as they were by the load that the folder
     is of, if that came so far."""
@@ -134,7 +134,7 @@ class DirectLoad:
     plan: SweepPlan
     schema: pa.Schema
     table: StoragePath
-    kept: Path | None
+    kept: StoragePath | None
     batch: int
     ts: int
 
@@ -150,7 +150,9 @@ class DirectLoad:
             rows = self._view_rows(signed, task)
             files = tuple(write_stream(self.table, stored, rows, self.batch, task.number))
         part = LoadPart(files)
-        return part if self.kept is None else _keep_done(self.kept, task, part)
+        if self.kept is None:
+            return part
+        return keep_part(self.kept, scan.number, task.number, part)
 
     def _view_rows(self, signed: SignedScan, task: ScanTask) -> Iterator[pa.RecordBatch]:
         """The view's rows for a range, each once, as of the position."""
@@ -200,7 +202,7 @@ def load_directly(
 
 
 def direct_load(
-    view: ViewDefinition, table: StoragePath, kept: Path | None, batch: int, ts: int
+    view: ViewDefinition, table: StoragePath, kept: StoragePath | None, batch: int, ts: int
 ) -> DirectLoad:
     """What the tasks of a direct load need to know of a view."""
     assert view.schema is not None, "the kernel knows its types"
@@ -211,7 +213,7 @@ def direct_load(
 class StagedScans:
     """The scans of a view as files in the folder of its load."""
 
-    folder: Path
+    folder: StoragePath
 
     def write_part(self, task: ScanTask) -> LoadPart:
         """Write the signed rows of a range, unless that was done before."""
@@ -219,35 +221,43 @@ class StagedScans:
         if known is not None:
             return known
         scan, schema = task.scan, _staged_schema(task.scan.fields)
-        path = self.folder / f"rows-{scan.number}-{task.number}-{uuid.uuid4().hex}.parquet"
+        name = f"rows-{scan.number}-{task.number}-{uuid.uuid4().hex}.parquet"
         batches = read_signed_batches(
             scan.relation, scan.fields, scan.opener, scan.position, task.part
         )
-        rows = 0
-        with (
-            closing(batches),
-            pq.ParquetWriter(
-                path, schema, compression="lz4", use_dictionary=False, write_page_checksum=True
-            ) as writer,
-        ):
-            for batch in batches:
-                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-                rows += batch.num_rows
-        disk.protect_file(path)
-        disk.sync_file(path)
-        written = DataFile(path.name, path.stat().st_size, rows, 0, 1, 1, 0, 0)
-        return _keep_done(self.folder, task, LoadPart((written,)))
+        with closing(batches):
+            written = _stage_file(self.folder, name, schema, batches)
+        return keep_part(self.folder, scan.number, task.number, LoadPart((written,)))
 
-    def read_frame(self, spark: SparkSession, scan: RelationScan) -> DataFrame:
-        """The signed rows of a relation whose parts are all there."""
+    def read_frame(
+        self, spark: SparkSession, scan: RelationScan, parts: Sequence[LoadPart]
+    ) -> DataFrame:
+        """The signed rows of a relation, from its parts."""
         from viewkeeper.warehouse.rows.spark_frames import frame_of
 
-        parts = [find_part(self.folder, scan.number, n) for n in range(len(scan.ranges))]
-        assert all(parts), "every part was written"
-        files = [file for part in parts if part is not None for file in part.files]
+        files = [file for part in parts for file in part.files]
         paths = [self.folder / file.path for file in files if file.rows]
         names = [*(field.name for field in scan.fields), COUNT]
         return frame_of(spark, paths, _staged_schema(scan.fields)).toDF(*names)
+
+
+def _stage_file(
+    folder: StoragePath, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> DataFile:
+    """Write rows to a file that only Spark reads; it has its name when it is whole."""
+    rows, file = 0, stored_files.begin_file(folder, name)
+    try:
+        with pq.ParquetWriter(
+            file.sink, schema, compression="lz4", use_dictionary=False, write_page_checksum=True
+        ) as writer:
+            for batch in batches:
+                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                rows += batch.num_rows
+        place, size = file.finish_file(lambda path: path.name)
+    except BaseException:
+        file.abandon_file()
+        raise
+    return DataFile(place.name, size, rows, 0, 1, 1, 0, 0)
 
 
 def _staged_schema(fields: Sequence[Field]) -> pa.Schema:
@@ -257,13 +267,21 @@ def _staged_schema(fields: Sequence[Field]) -> pa.Schema:
 
 
 def stage_scans(
-    spark: SparkSession, scans: Sequence[RelationScan], folder: Path, courier: Courier
+    spark: SparkSession, scans: Sequence[RelationScan], folder: StoragePath, courier: Courier
 ) -> dict[Relation, DataFrame]:
     """The signed rows of relations, read by tasks side by side and written to files first."""
     staged = StagedScans(folder)
     tasks = [ScanTask(scan, number) for scan in scans for number in range(len(scan.ranges))]
-    _run_tasks(spark, tasks, staged.write_part, courier)
-    return {scan.relation: staged.read_frame(spark, scan) for scan in scans}
+    done = _run_tasks(spark, tasks, staged.write_part, courier)
+    parts = {
+        scan.relation: [
+            part
+            for task, part in zip(tasks, done, strict=True)
+            if task.scan is scan and part is not None
+        ]
+        for scan in scans
+    }
+    return {scan.relation: staged.read_frame(spark, scan, parts[scan.relation]) for scan in scans}
 
 
 def _run_tasks(
@@ -298,7 +316,7 @@ def _run_tasks(
     return done
 
 
-def _whole_part(folder: Path, task: ScanTask, home: StoragePath) -> LoadPart | None:
+def _whole_part(folder: StoragePath, task: ScanTask, home: StoragePath) -> LoadPart | None:
     """What a part has written, if its files are all there with their sizes."""
     part = find_part(folder, task.scan.number, task.number)
     if part is None:
@@ -306,10 +324,6 @@ def _whole_part(folder: Path, task: ScanTask, home: StoragePath) -> LoadPart | N
     for file in part.files:
         found = storage_of(home).file_facts(home / file.path)
         if found is None or found.size != file.size:
-            disk.remove_file(folder / f"part-{task.scan.number}-{task.number}.json")
+            forget_part(folder, task.scan.number, task.number)
             return None
     return part
-
-
-def _keep_done(folder: Path, task: ScanTask, part: LoadPart) -> LoadPart:
-    return keep_part(folder, task.scan.number, task.number, part)

@@ -31,7 +31,7 @@ class UnfinishedLoads:
 
     def read_again(self) -> None:
         """Find what is there now: some loads have been ended early."""
-        self._loads = {load.view: load for load in list_unfinished(self._store.local_root)}
+        self._loads = {load.view: load for load in list_unfinished(self._store.root)}
 
     def list_loads(self) -> list[UnfinishedLoad]:
         """The loads that may go on."""
@@ -41,12 +41,10 @@ class UnfinishedLoads:
         """Whether the parts of a load are kept if it dies: those of a new view over tables alone.
 
         The views that another one reads have moved on by then, and so has the order of a group.
-        Nothing is kept in object storage: the next start may be on another machine.
         """
-        is_new = view.name not in self._store.head.views
+        is_new = view.name not in self._store.head.maintained_views
         is_ordered = self._settings.registry is not None
-        is_remote = self._store.group.journal.is_lasting
-        return is_new and not (view.parents or is_ordered or is_remote)
+        return is_new and not (view.parents or is_ordered)
 
     def take_load(self, view: ViewDefinition, definition: str) -> UnfinishedLoad | None:
         """The load of the same definition that may go on, if there is one."""
@@ -82,15 +80,21 @@ class UnfinishedLoads:
     def keep_for_later(self, view: str) -> None:
         """A load has failed that may go on: its source is away."""
         found: Mapping[str, UnfinishedLoad] = {
-            load.view: load for load in list_unfinished(self._store.local_root)
+            load.view: load for load in list_unfinished(self._store.root)
         }
         if view in found:
             self._loads[view] = found[view]
 
     def remove_parts(self, view: str, table: str) -> None:
-        """A load was committed or given up: remove what it has, but for a table that is stored."""
+        """A load was committed or given up: remove what it has, but for a table that is stored.
+
+        In object storage files of the table are left to the next start: a process that has slept
+        through a takeover could remove those of a load with which another one went on.
+        """
         self._store.confirm_lock()
-        remove_load(self._store.local_root, table)
+        remove_load(self._store.root, table)
+        if self._store.group.journal.is_lasting:
+            return
         stored = self._store.head.views.get(view)
         folder = self._store.table_folder(table)
         if (stored is None or stored.table != table) and folder.is_dir():

@@ -22,13 +22,14 @@ import pyarrow as pa
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.part_sweep import cast_rows, types_of
-from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import unwrap_opener
+from viewkeeper.engine.connections.open_sources import Openers
 from viewkeeper.engine.spark.completed_order import complete_frame
 from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.parsed_plan import check_plan, check_report
 from viewkeeper.engine.spark.task_errors import Courier
+from viewkeeper.errors import DefinitionError
 from viewkeeper.updates.source_protocol import COUNT, TS, KeyRange, Opener, Snapshot
 from viewkeeper.upstream.any_source import view_opener_of
 from viewkeeper.view.definition import Field, Place, Relation, ViewDefinition
@@ -110,9 +111,16 @@ def count_view_rows(
     product = " * ".join(f"{quote_name(place.alias)}.`{COUNT}`" for place in view.places)
     query = extend_query(view, [f"{product} AS `{COUNT}`"])
     check_plan(spark, query, {f"__place_{place.index}" for place in view.places})
+    from viewkeeper.engine.compile.query_compiler import definition_errors
     from viewkeeper.warehouse.rows.spark_frames import sum_counts
 
-    return sum_counts(spark.sql(query), [output.name for output in view.outputs])
+    try:
+        with definition_errors(query):
+            rows = spark.sql(query)
+    except DefinitionError as error:
+        message = error.message.partition(": ")[2] if error.line is not None else error.message
+        raise DefinitionError(f'view "{view.name}": {message}') from error
+    return sum_counts(rows, [output.name for output in view.outputs])
 
 
 def count_report_rows(

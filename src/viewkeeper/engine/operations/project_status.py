@@ -14,13 +14,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from viewkeeper.engine.connections.guarded_source import contain_errors
 from viewkeeper.engine.connections.open_sources import reader_of
 from viewkeeper.engine.evolution.proposals import HELD, Proposals
 from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.views.written_views import edit_refusal
 from viewkeeper.errors import ViewkeeperError, WarehouseError, reload_hint
-from viewkeeper.sources.kinds import is_clock
+from viewkeeper.sources.kinds import is_clock, position_style_of
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.storage.local_lock import LockHolder
 from viewkeeper.storage.storage_path import StoragePath
@@ -36,6 +38,7 @@ from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import Ledger, load_ledger
 from viewkeeper.warehouse.rows.view_state import table_folder
 from viewkeeper.warehouse.scrub import find_damage
+from viewkeeper.warehouse.waiting_reasons import WaitingReasons, read_waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class SourceStatus:
     unit: str = "changes"
     readers: tuple[RetainedLog, ...] = ()
     warnings: tuple[str, ...] = ()
+    positions: str = "number"
+    """How positions of it are written: as a number, as the server's LSN or place in the binlog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,31 @@ class StoredNode:
     largest_key: int | None = None
 
 
+ViewState = Literal[
+    "maintained", "waiting", "refreshing", "refused", "removed", "held", "stopped", "unloaded"
+]
+
+STATE_WORDS: Mapping[ViewState, str] = {
+    "maintained": "maintained",
+    "waiting": "waits",
+    "refreshing": "loads again",
+    "refused": "goes on by its stored SQL",
+    "removed": "its file is gone",
+    "held": "held: needs approval",
+    "stopped": "stopped",
+    "unloaded": "not loaded yet",
+}
+"""What people read of each state, in `status`, on the live display and on the web page."""
+
+
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """A view as committed; `loaded` is False before its initial load."""
+    """A view as committed; `loaded` is False before its initial load.
+
+    `state` says how it is, and `problem` why it is not simply maintained. A view that is loaded
+    again shows its last state until then, and one whose file is edited or refused goes on by its
+    stored SQL: neither is down.
+    """
 
     name: str
     loaded: bool
@@ -96,6 +123,7 @@ class ViewStatus:
     committed_at: float | None
     lags: tuple[Lag, ...]
     problem: str | None
+    state: ViewState
     stored: tuple[StoredNode, ...] = ()
     """The folds that it keeps beside its own rows."""
     asked_rows: int | None = None
@@ -107,6 +135,21 @@ class ViewStatus:
     its last batches."""
     recomputed: str | None = None
     """Why it is computed again instead of maintained from changes."""
+    bytes: int | None = None
+    """The size of all that is stored of it, its folds included."""
+    refreshing: bool = False
+    """Whether it is to be loaded again, and shows its last state until then."""
+    apart: str | None = None
+    """Why it advances apart from the others while `run` is at work, if it does."""
+
+    @property
+    def state_words(self) -> str:
+        return STATE_WORDS[self.state]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is loaded, and will advance without anybody's help."""
+        return self.loaded and self.state not in ("held", "stopped")
 
     @property
     def lag_seconds(self) -> float | None:
@@ -143,6 +186,7 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
     reader = reader_of(settings.warehouse)
     wanted = _wanted_positions(head, ledger)
     planned = _planned_views(settings, head)
+    settings.check_named_views({*planned, *head.shown_views})
     used = {name for view in planned.values() for name in view.sources}
     looks = {
         name: _look_at_source(source, reader, wanted.get(name, set()))
@@ -150,7 +194,8 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
         if name in used or not is_clock(source)
     }
     activity = read_activity(local_folder(settings.warehouse))
-    held = {p.view for p in Proposals(settings.warehouse).list_proposals()}
+    running = running_holder(settings.warehouse, now)
+    known = _known_reasons(settings.warehouse, head, ledger, running is not None)
     views = [
         _loaded_status(
             view,
@@ -158,19 +203,21 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
             looks,
             now,
             planned,
-            held,
+            known,
             _stored_tables(settings, head, view, activity.get(view.view)),
         )
         for view in head.shown_views.values()
     ]
     views += [
-        _unloaded_status(name, found) for name, found in planned.items() if name not in head.views
+        _unloaded_status(name, found, known)
+        for name, found in planned.items()
+        if name not in head.views
     ]
     return ProjectStatus(
         at=now,
         folder=settings.folder,
         warehouse=settings.warehouse,
-        running=running_holder(settings.warehouse, now),
+        running=running,
         views=tuple(sorted(views, key=lambda view: view.name)),
         sources=tuple(status for status, _ in looks.values()),
         leases=tuple(leases.active_leases(settings.warehouse, now)),
@@ -202,7 +249,8 @@ def _look_at_source(settings: SourceSettings, reader: str, positions: set[int]) 
         with contain_errors(name), closing(open_source(settings, reader)) as source:
             found = source.read_health(positions)
     except ViewkeeperError as error:
-        return SourceStatus(name, kind, error=str(error)), {}
+        style = position_style_of(settings)
+        return SourceStatus(name, kind, error=str(error), positions=style), {}
     status = SourceStatus(
         name,
         kind,
@@ -213,49 +261,106 @@ def _look_at_source(settings: SourceSettings, reader: str, positions: set[int]) 
         found.unit,
         found.readers,
         found.warnings,
+        position_style_of(settings),
     )
     return status, found.behind
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A view as the project has it now: its sources, or what is wrong with it."""
+    """A view as the project has it now: its sources, and what is wrong with its file.
+
+    With something wrong, a stored view `goes_on` by its stored SQL, if the sources of that exist.
+    """
 
     sources: tuple[str, ...]
     problem: str | None
+    goes_on: bool = True
 
 
 def _planned_views(settings: Settings, head: Head) -> dict[str, _Planned]:
-    """The views of the project's folder; those whose text is not the stored one are parsed."""
-    stored = {view.definition: view for view in head.shown_views.values()}
-    found: dict[str, _Planned] = {}
-    for file in sorted((settings.folder / "views").glob("*.sql")):
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            found[file.stem] = _Planned((), f"{file}: {error}")
-            continue
-        if text in stored:
-            found[stored[text].view] = _Planned(tuple(stored[text].positions), None)
-        else:
-            name, planned = _parse_planned(text, file, head)
-            found[name] = planned
+    """The views of the project's folder; files are parsed unless all of them are stored so."""
+    from viewkeeper.engine.views.view_files import read_view_files, settle_views
+
+    sources = frozenset(settings.sources)
+    found = _unchanged_views(settings.folder / "views", head, sources)
+    texts = {name: view.definition for name, view in head.shown_views.items()}
+    if found is None:
+        files = read_view_files(settings.folder, texts)
+        settled, found = settle_views(files, texts, sources, {}), {}
+        for name, refused in settled.refused.items():
+            found[name] = _Planned((), f"refused: {refused.error}", goes_on=False)
+        for name, view in settled.parsed.items():
+            own = tuple(dict.fromkeys(r.source for r in view.relations if not r.is_own))
+            is_edited = name in texts and view.text != texts[name]
+            refusal = str(edit_refusal(name)).removeprefix(f'view "{name}": ')
+            changed = refusal if is_edited else None
+            problem = found[name].problem if name in found else changed
+            found[name] = _Planned(own, problem)
     return found
 
 
-def _parse_planned(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
-    from viewkeeper.view.sql.view_statement import parse_view
+def _unchanged_views(
+    folder: Path, head: Head, sources: frozenset[str]
+) -> dict[str, _Planned] | None:
+    """The views of a folder, if every file is stored as it is and its sources are there."""
+    stored = {view.definition: view for view in head.shown_views.values()}
+    found: dict[str, _Planned] = {}
+    for file in folder.glob("*.sql"):
+        try:
+            view = stored.pop(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, KeyError):
+            return None
+        found[view.view] = _Planned(tuple(view.positions), None)
+    is_known = all(sources.issuperset(each.sources) for each in found.values())
+    return found if is_known and not (stored and _reads_views(found, head)) else None
 
-    try:
-        view = parse_view(text, str(file))
-    except ViewkeeperError as error:
-        return file.stem, _Planned((), str(error))
-    sources = tuple(dict.fromkeys(r.source for r in view.relations if not r.is_own))
-    changed = (
-        "its SQL is not the one that the stored rows were made by\n"
-        f"  hint: {reload_hint([view.name])}"
+
+def _reads_views(names: Collection[str], head: Head) -> bool:
+    """Whether some of these views read others of the project."""
+    return any(head.views[name].parent_tables for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownReasons:
+    """What was written down of views that do not advance: those that are held at a schema change,
+    those that are to be loaded again, and what the last maintainer noted."""
+
+    held: frozenset[str]
+    refreshing: frozenset[str]
+    noted: WaitingReasons
+    newest: int
+    is_running: bool
+
+    def refresh_state(self, view: ViewHead) -> tuple[ViewState, str]:
+        """The state of a view that is to be loaded again; where that has gone wrong it has stopped,
+        until somebody mends the cause."""
+        name = view.view
+        if name in self.noted.failed and (failed := self.noted_reason(name)):
+            return "stopped", f"being loaded again: {failed}"
+        shown = f"it shows its state of ts {view.ts:,} until then"
+        return "refreshing", f"being loaded again: {shown}"
+
+    def noted_reason(self, name: str) -> str | None:
+        """What the maintainer that runs, or the last one, has noted of a view."""
+        reason = self.noted.views.get(name)
+        if reason is None or self.is_running:
+            return reason
+        return f"when the last run ended: {reason}"
+
+
+def _known_reasons(
+    warehouse: StoragePath, head: Head, ledger: Ledger, is_running: bool
+) -> _KnownReasons:
+    held = {proposed.view for proposed in Proposals(warehouse).list_proposals()}
+    noted = read_waiting(local_folder(warehouse))
+    return _KnownReasons(
+        frozenset(held),
+        frozenset(head.refreshes),
+        noted,
+        ledger.next_ts - 1,
+        is_running,
     )
-    return view.name, _Planned(sources, changed if view.name in head.views else None)
 
 
 def _loaded_status(
@@ -264,11 +369,10 @@ def _loaded_status(
     looks: Mapping[str, Look],
     now: float,
     planned: Mapping[str, _Planned],
-    held: Collection[str],
+    known: _KnownReasons,
     stored: _StoredTables,
 ) -> ViewStatus:
-    found = planned.get(view.view)
-    gone = "its SQL file is gone: the next run drops it" if found is None else found.problem
+    state, problem = _state_of(view, planned.get(view.view), looks, known, stored)
     return ViewStatus(
         name=view.view,
         loaded=True,
@@ -280,16 +384,42 @@ def _loaded_status(
         lags=tuple(
             _source_lag(view, name, ledger, looks.get(name), now) for name in view.positions
         ),
-        problem=_stopped_problem(view)
-        or _detached_problem(view, looks)
-        or (HELD.format(view.view) if view.view in held else gone)
-        or stored.problem,
+        problem=problem,
+        state=state,
         stored=stored.nodes,
         asked_rows=stored.activity.asked_rows if stored.activity else None,
         largest_key=stored.activity.largest_keys.get(view.view) if stored.activity else None,
         freshness=stored.activity.freshness if stored.activity else (),
         recomputed=_recomputation_reason(view),
+        bytes=stored.bytes,
+        refreshing=view.view in known.refreshing,
+        apart=(stored.activity.apart or None) if stored.activity else None,
     )
+
+
+def _state_of(
+    view: ViewHead,
+    found: _Planned | None,
+    looks: Mapping[str, Look],
+    known: _KnownReasons,
+    stored: _StoredTables,
+) -> tuple[ViewState, str | None]:
+    """The state of a stored view, and why it is in it; what keeps it from advancing comes first."""
+    if stopped := _stopped_problem(view) or _detached_problem(view, looks):
+        return "stopped", stopped
+    if view.view in known.refreshing:
+        return known.refresh_state(view)
+    if view.view in known.held:
+        return "held", HELD.format(view.view)
+    if stored.problem is not None:
+        return "stopped", stored.problem
+    if found is None:
+        return "removed", "its SQL file is gone: the next run drops it"
+    if found.problem is not None:
+        return "refused" if found.goes_on else "stopped", found.problem
+    noted = known.noted_reason(view.view) if view.ts < known.newest else None
+    is_away = any(looks[name][0].error for name in view.positions if name in looks)
+    return "waiting" if is_away or noted is not None else "maintained", noted
 
 
 def _recomputation_reason(view: ViewHead) -> str | None:
@@ -307,6 +437,7 @@ class _StoredTables:
     damage: WarehouseError | None
     stopped: tuple[str, ...]
     activity: ViewActivity | None
+    bytes: int
 
     @property
     def problem(self) -> str | None:
@@ -322,16 +453,16 @@ def _stored_tables(
     root = settings.warehouse
     found = [error for table in tables if (error := find_damage(root, table)) is not None]
     largest = activity.largest_keys if activity else {}
+    own, *sizes = [_table_bytes(root, table) for table in tables]
     nodes = tuple(
-        StoredNode(
-            table.view, table.rows, table.files, _table_bytes(root, table), largest.get(table.view)
-        )
-        for table in tables[1:]
+        StoredNode(table.view, table.rows, table.files, size, largest.get(table.view))
+        for table, size in zip(tables[1:], sizes, strict=True)
     )
     bound = view.versions[-1].bound if view.versions else ()
     names = [each.table for each in bound if each.source == PROJECT]
     stopped = tuple(n for n in names if n in head.views and head.views[n].stopped)
-    return _StoredTables(nodes, found[0] if found else None, stopped, activity)
+    damage = found[0] if found else None
+    return _StoredTables(nodes, damage, stopped, activity, own + sum(sizes))
 
 
 def _table_bytes(root: StoragePath, table: ViewHead) -> int:
@@ -381,6 +512,7 @@ def _source_lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, 
     return Lag(source, position, len(waiting), more, here.changes, age)
 
 
-def _unloaded_status(name: str, found: _Planned) -> ViewStatus:
+def _unloaded_status(name: str, found: _Planned, known: _KnownReasons) -> ViewStatus:
     lags = tuple(Lag(source, None, 0, False, None, None) for source in found.sources)
-    return ViewStatus(name, False, None, None, None, None, None, lags, found.problem)
+    problem = found.problem or known.noted_reason(name)
+    return ViewStatus(name, False, None, None, None, None, None, lags, problem, "unloaded")

@@ -53,16 +53,18 @@ def explain_statement(
 ) -> ViewExplanation | RefusedQuery:
     """Explain a query that is no view yet; what is no SQL, or reads what is not there, is raised.
 
-    A compiler is asked for only if the query is more than a select-project-join.
+    A compiler is asked for only if the query is more than a select-project-join, or leaves
+    expressions to Spark.
     """
     name = name_of_query(path)
     try:
         parsed = parse_statement(text, path, name)
         head = read_head(settings.warehouse)
-        sources = frozenset(settings.sources)
-        catalogue = read_views(settings.folder, sources, head, parsed)
+        catalogue = read_views(settings, head, parsed)
         if not catalogue.needs_compiler(parsed.name):
-            return explain_bound(settings, catalogue, parsed.name)
+            found = explain_bound(settings, catalogue, parsed.name)
+            if not catalogue.unchecked:
+                return found
         with compiling(settings, catalogue):
             return explain_bound(settings, catalogue, parsed.name)
     except UnsupportedError as error:

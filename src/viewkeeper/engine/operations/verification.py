@@ -32,8 +32,12 @@ from viewkeeper.engine.batch.change_archive import (
     check_archive_files,
     oldest_kept_ts,
 )
-from viewkeeper.engine.batch.snapshot_openers import Openers, prepare_openers
-from viewkeeper.engine.connections.open_sources import Connections, hold_logs
+from viewkeeper.engine.connections.open_sources import (
+    Connections,
+    Openers,
+    hold_logs,
+    prepare_openers,
+)
 from viewkeeper.engine.evolution.anchors import anchored_lines
 from viewkeeper.engine.load.view_recomputation import (
     count_report_rows,
@@ -45,15 +49,16 @@ from viewkeeper.engine.spark.job_control import limit_job
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.views.bound_view import columns_of
+from viewkeeper.engine.views.edited_sql import refuse_edits
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import HorizonError
 from viewkeeper.storage.storage_path import StoragePath
-from viewkeeper.storage.stored_files import local_folder
+from viewkeeper.storage.stored_files import local_folder, storage_of
 from viewkeeper.updates.queue import change_schema
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
 from viewkeeper.view.render import quote_name
-from viewkeeper.warehouse.metadata.head import ViewHead, read_flushed_head, read_head
+from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows.view_state import files_until
 
 if TYPE_CHECKING:
@@ -73,7 +78,16 @@ class Verification:
     """The verdict on one view: the states from `since` to `ts`, and what differs.
 
     A difference has the view's columns, `_count` (positive: missing in the view; negative: too much
-    there) and, where every state was checked, `_ts`.
+    there) and, where every state was checked, `_ts`. `project.verify()` returns one for each view:
+
+    >>> nothing = pa.table({"city": pa.array([], pa.string()), "_count": pa.array([], pa.int64())})
+    >>> found = Verification("cities", 3, 3, 1, rows=2, differences=nothing, seconds=0.1)
+    >>> found.ok, found.view, found.states
+    (True, 'cities', 1)
+    >>> missing = pa.table({"city": ["Ulm"], "_count": [1]})
+    >>> found = Verification("cities", 3, 3, 1, rows=2, differences=missing, seconds=0.1)
+    >>> found.ok, found.differences.to_pylist()
+    (False, [{'city': 'Ulm', '_count': 1}])
     """
 
     view: str
@@ -86,6 +100,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
+        """Whether the view equals its recomputation."""
         return self.differences.num_rows == 0
 
 
@@ -104,6 +119,7 @@ def verify_views(
     for name in names:
         _refuse_stopped(head.require_view(name))
     catalogue.adopt_versions(head)
+    refuse_edits(catalogue, head)
     used = sorted({s for name in names for s in catalogue.bind_view(name, connections).sources})
     asked = _Asked(every_state, since)
     with hold_logs(connections, used):
@@ -324,8 +340,8 @@ def _wait_for_history(subject: _Subject, columns: Mapping[Relation, Sequence[str
     end = time.monotonic() + HISTORY_SECONDS
     while True:
         kept = oldest_kept_ts(subject.history, columns, subject.head.ts)
-        is_live = read_flushed_head(subject.root).journal is not None
-        if kept is not None or not is_live or time.monotonic() > end:
+        is_live = storage_of(subject.root).commits.running_holder(subject.root, time.time())
+        if kept is not None or is_live is None or time.monotonic() > end:
             return kept
         time.sleep(0.05)
 

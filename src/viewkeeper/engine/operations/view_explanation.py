@@ -209,8 +209,8 @@ def explain_view(
     plan = sweep_plan_of(view)
     changes = tuple(_change_cost(view, plan, place.index, connections) for place in view.places)
     sources = tuple(_used_source(connections, name) for name in view.sources)
-    merging = [name for name in view.sources if can_merge_commits(connections.settings[name])]
-    level, reason = _explain_level(algorithm.kind.promise[SCENARIO], merging)
+    settings = [connections.settings[name] for name in view.sources]
+    level, reason = explain_level(algorithm, settings)
     return ViewExplanation(
         view=view.name,
         path=view.path,
@@ -268,9 +268,8 @@ def _explain_report(
     stages = tuple(_explain_node(view, graph, node, connections) for node in nodes)
     changes = tuple(change for stage in stages for change in stage.changes)
     sources = tuple(_used_source(connections, name) for name in view.sources)
-    merging = [name for name in view.sources if can_merge_commits(connections.settings[name])]
-    promise = Level.STRONG if is_recomputed else algorithm.kind.promise[SCENARIO]
-    level, reason = _explain_level(promise, merging)
+    settings = [connections.settings[name] for name in view.sources]
+    level, reason = explain_level(None if is_recomputed else algorithm, settings)
     outputs = [ExplainedColumn(o.name, _type_name(o.expression), o.name, "") for o in view.outputs]
     return ViewExplanation(
         view=view.name,
@@ -505,8 +504,12 @@ def evaluator_of(expression: Expression) -> str:
     return "Spark: the kernel has no equal of it"
 
 
-def _explain_level(promise: Level, merging: Sequence[str]) -> tuple[str, str]:
-    """The level in words, given the sources that report several commits as one."""
+def explain_level(
+    algorithm: AlgorithmSettings | None, sources: Sequence[SourceSettings]
+) -> tuple[str, str]:
+    """The level of a view over these sources, and why; without an algorithm it is recomputed."""
+    promise = Level.STRONG if algorithm is None else algorithm.kind.promise[SCENARIO]
+    merging = [source.name for source in sources if can_merge_commits(source)]
     if promise is Level.COMPLETE and merging:
         who = f"{', '.join(merging)} {'reports' if len(merging) == 1 else 'report'}"
         return MERGED_LEVEL, MERGED_REASON.format(merging=who)
@@ -520,7 +523,7 @@ def _explain_runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:
     if needs_spark_job(view):
         return (
             "every batch ends in a Spark job, because some expression is evaluated by Spark SQL "
-            "on the joined rows"
+            "on the joined rows; `run` lets the view advance apart from those that need no job"
         )
     return "small batches run in the driver without Spark, large ones as one Spark job"
 

@@ -13,7 +13,7 @@ in any case.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from viewkeeper.engine.settings.algorithm_settings import (
     read_level,
 )
 from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
+from viewkeeper.engine.settings.hook_settings import HookSettings, read_hooks
 from viewkeeper.engine.settings.view_words import (
     GapPolicy,
     RefreshMode,
@@ -158,14 +159,37 @@ class Settings:
     """Which views are maintained from changes, and which are computed again."""
     on_gap: ViewWords[GapPolicy] = field(default_factory=lambda: ViewWords("stop"))
     """What becomes of views whose sources have lost what they still need."""
+    on_event: tuple[HookSettings, ...] = ()
+    """Who is called when something wants attention."""
     local: Path | None = None
     """Where files of this machine belong that can be lost; None: in the warehouse's own folder."""
     storage: Mapping[str, str] = field(default_factory=dict)
     """How object storage is reached, with references to secrets as they are in the file."""
     access: Literal["owner", "group"] = "owner"
     """Who may read the files of the warehouse: its owner alone, or its group too."""
+    lanes: Literal["auto", "never"] = "auto"
+    """Whether expensive views may advance apart from the others."""
     registry: RegistrySettings | None = None
     """What orders the transactions that this project shares with others; None: nothing does."""
+    file_name: str = FILE_NAME
+    """What the project file is called."""
+    named_views: tuple[str, ...] = ()
+    """The views that the part `views` has entries for."""
+
+    @property
+    def project_file(self) -> Path:
+        """The file that these settings were read from."""
+        return self.folder / self.file_name
+
+    def check_named_views(self, known: Collection[str]) -> None:
+        """Refuse an entry of `views` for a view that the project does not have."""
+        for name in self.named_views:
+            if name not in known:
+                raise ProjectError(
+                    f'{self.project_file}: "views" names "{name}", and there is no such view',
+                    hint=f"views of this project: {', '.join(sorted(known))}"
+                    f"{suggest_nearest(name, known)}",
+                )
 
     def algorithm_of(self, view: str) -> AlgorithmSettings:
         return self.views.get(view, self.algorithm)
@@ -200,7 +224,8 @@ def read_settings(path: Path) -> Settings:
 
 
 def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
-    known = (*(f.name for f in fields(Settings) if f.name != "folder"), "substitutes")
+    own = ("folder", "file_name", "named_views")
+    known = (*(f.name for f in fields(Settings) if f.name not in own), "substitutes")
     _check_keys(raw, known, str(file))
     for required in ("warehouse", "sources"):
         if required not in raw:
@@ -221,24 +246,39 @@ def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
     options = raw.get("storage")
     local = raw.get("local") and _check_type(raw["local"], str, f'{where}: "local"')
     warehouse = open_address(address, file.parent, options, local, where)
-    homes = local_folder(warehouse).absolute() / "sources"
     return Settings(
         folder=file.parent,
+        file_name=file.name,
         warehouse=warehouse,
         local=file.parent / local if local else None,
         storage={key: str(value) for key, value in (options or {}).items()},
-        sources=_read_sources(file, _read_mapping(raw["sources"], f'{where}: "sources"'), homes),
+        sources=_read_sources(
+            file, _read_mapping(raw["sources"], f'{where}: "sources"'), warehouse
+        ),
         publish=None if publish in (None, False) else read_duration(publish, f'{where}: "publish"'),
         batch=_read_batch(_read_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
         spark=_read_spark(_read_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
         algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
         views=_read_algorithms(views, where),
+        named_views=tuple(views),
         evolution=read_evolution(raw, views, where),
         on_gap=read_gaps(raw, views, where),
         refresh=read_refresh(raw, views, where),
         registry=read_registry(raw.get("registry"), file.parent, where),
+        on_event=read_hooks(raw.get("on_event"), where, read_duration),
         access=_read_access(raw.get("access", "owner"), where),
+        lanes=_read_lanes(raw.get("lanes", "auto"), where),
         **times,
+    )
+
+
+def _read_lanes(given: object, where: str) -> Literal["auto", "never"]:
+    if given in ("auto", "never"):
+        return "auto" if given == "auto" else "never"
+    raise ProjectError(
+        f'{where}: "lanes" is {given!r}',
+        hint="lanes: auto lets expensive views advance apart from the others; lanes: never keeps "
+        "all views of the project at one ts",
     )
 
 
@@ -252,8 +292,10 @@ def _read_access(given: object, where: str) -> Literal["owner", "group"]:
     )
 
 
-def _read_sources(file: Path, raw: dict[str, Any], homes: Path) -> dict[str, SourceSettings]:
-    sources = {}
+def _read_sources(
+    file: Path, raw: dict[str, Any], warehouse: StoragePath
+) -> dict[str, SourceSettings]:
+    sources, homes = {}, local_folder(warehouse).absolute() / "sources"
     for name, entry in raw.items():
         options = _read_mapping(entry, f'{file}: source "{name}"')
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -264,14 +306,20 @@ def _read_sources(file: Path, raw: dict[str, Any], homes: Path) -> dict[str, Sou
         if "kind" not in options:
             raise ProjectError(f'{file}: source "{name}" needs a kind', hint="kind: sqlite")
         kind = str(options.pop("kind"))
-        home = str(homes / str(name))
-        sources[str(name)] = SourceSettings(str(name), kind, options, str(file.parent), home)
-        check_settings(sources[str(name)])
+        home = str(homes / name)
+        kept = kept_place_of(warehouse, name)
+        sources[name] = SourceSettings(name, kind, options, str(file.parent), home, kept)
+        check_settings(sources[name])
     if not sources:
         raise ProjectError(f'{file}: "sources" is empty', hint="name at least one source")
     home = str(homes / CLOCK)
     sources.setdefault(CLOCK, clock_settings(str(file.parent), home))
     return sources
+
+
+def kept_place_of(warehouse: StoragePath, source: str) -> StoragePath | None:
+    """Where a source's memory is in object storage; None if it is in the source's folder."""
+    return None if isinstance(warehouse, Path) else warehouse / "sources" / source
 
 
 def _read_batch(raw: dict[str, Any], where: str) -> BatchSettings:

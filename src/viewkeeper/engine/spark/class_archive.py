@@ -20,6 +20,8 @@ import sys
 import time
 from pathlib import Path
 
+from viewkeeper.storage.user_cache import user_cache_folder
+
 MAKE_SECONDS = 600.0
 MAKER = "viewkeeper.engine.spark.archive_maker"
 QUIET = "-Xlog:cds=off,cds+dynamic=off"
@@ -35,9 +37,7 @@ def archive_path(flags: tuple[str, ...]) -> Path | None:
     facts = [f"{java} {found.st_size} {found.st_mtime_ns}", *flags]
     facts += sorted(f"{jar.name} {jar.stat().st_size}" for jar in jars.glob("*.jar"))
     digest = hashlib.sha256("\n".join([str(jars), *facts]).encode()).hexdigest()
-    named = os.environ.get("XDG_CACHE_HOME")
-    home = Path(named) if named else Path.home() / ".cache"
-    return home / "viewkeeper" / "java" / f"{digest[:32]}.jsa"
+    return user_cache_folder("java") / f"{digest[:32]}.jsa"
 
 
 def archive_options(flags: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from viewkeeper.engine.spark.error_silence import silence_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CANCEL_SECONDS = 0.5
+
 
 @contextmanager
 def limit_job(
@@ -31,14 +33,21 @@ def limit_job(
     group = f"viewkeeper {what}"
     context.setJobGroup(group, group, interruptOnCancel=True)
     context.setLocalProperty("spark.scheduler.pool", pool)
-    timer = threading.Timer(minutes * 60, lambda: context.cancelJobGroup(group))
-    timer.daemon = True
-    timer.start()
+    done = threading.Event()
+
+    def cancel_late() -> None:
+        # Again and again: what was still being planned at the limit becomes a job after it.
+        seconds = minutes * 60
+        while not done.wait(seconds):
+            context.cancelJobGroup(group)
+            seconds = CANCEL_SECONDS
+
+    threading.Thread(target=cancel_late, name=f"limit {what}", daemon=True).start()
     try:
         with silence_errors():
             yield
     finally:
-        timer.cancel()
+        done.set()
 
 
 def job_progress(spark: SparkSession, what: str) -> str | None:

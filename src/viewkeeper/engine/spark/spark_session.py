@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING
 
 from viewkeeper.engine.settings.project_file import SparkSettings
 from viewkeeper.engine.spark.class_archive import archive_options, begin_archive
-from viewkeeper.engine.spark.jvm_launch import FAST, launch_jvm
+from viewkeeper.engine.spark.jvm_launch import FAST, has_java_ended, launch_jvm
+from viewkeeper.engine.spark.known_classes import remember_classes
+from viewkeeper.engine.spark.worker_check import require_able_workers
 from viewkeeper.errors import SparkUnavailableError
 
 if TYPE_CHECKING:
@@ -72,16 +74,14 @@ class SparkHandle:
 
     def __init__(self, settings: SparkSettings, given: SparkSession | None = None) -> None:
         self._settings = settings
-        self._given = given
-        self._session = given
+        self._given: SparkSession | None = None
+        self._session: SparkSession | None = None
         self._thread: threading.Thread | None = None
         self._error: SparkUnavailableError | None = None
         self._scratch: str | None = None
         self._staging: str | None = None
         if given is not None:
-            refuse_connect(given)
-            prepare_session(given)
-            self._session = child_session(given)
+            self._take_session(given)
 
     @property
     def is_started(self) -> bool:
@@ -101,13 +101,15 @@ class SparkHandle:
             self._thread.start()
 
     def get_session(self) -> SparkSession:
-        """The session; waits until it has started."""
+        """The session; waits until it has started. One that was given must be able to run tasks."""
         self.begin_start()
         if self._thread is not None:
             self._thread.join()
         if self._session is None:
             assert self._error is not None
             raise self._error
+        if self._given is not None:
+            require_able_workers(self._given.sparkContext)
         return self._session
 
     def get_shared(self) -> SparkSession:
@@ -131,20 +133,43 @@ class SparkHandle:
         if self._thread is not None:
             self._thread.join()
         if self._session is not None and self._given is None:
-            self._session.stop()
+            if not has_java_ended(self._session):
+                self._session.stop()
             self._session = None
         for folder in (self._scratch, self._staging):
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _take_session(self, given: SparkSession) -> None:
+        """Work beside a session that somebody else has made, and will stop."""
+        refuse_connect(given)
+        prepare_session(given)
+        self._given, self._session = given, child_session(given)
+
     def _start_session(self) -> None:
         try:
+            found = find_session()
+            if found is not None:
+                self._take_session(found)
+                return
             self._scratch = tempfile.mkdtemp(prefix="viewkeeper-spark-")
             session = start_session(self._settings, Path(self._scratch))
             prepare_session(session)
             self._session = session
         except SparkUnavailableError as error:
             self._error = error
+
+
+def find_session() -> SparkSession | None:
+    """The session that this program has already, if it has one: a process has only one context, so
+    ours would be the same one, and end with us."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
 
 
 def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
@@ -230,8 +255,10 @@ def child_session(given: SparkSession) -> SparkSession:
 
 
 def prepare_session(session: SparkSession) -> None:
-    """What every session needs before a job: quiet logs, and our package on other machines."""
+    """What every session needs before a job: quiet logs, classes that are found, and our package on
+    other machines."""
     session.sparkContext.setLogLevel("ERROR")
+    remember_classes(session)
     if not str(session.sparkContext.master).startswith("local["):
         session.sparkContext.addPyFile(_zip_package())
 

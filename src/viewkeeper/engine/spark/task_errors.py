@@ -29,6 +29,7 @@ KINDS: Mapping[str, type[ViewkeeperError]] = {
     kind.__name__: kind
     for kind in (
         errors.ViewkeeperError,
+        errors.NotCompiledError,
         errors.ProjectError,
         errors.DefinitionError,
         errors.UnsupportedError,
@@ -40,6 +41,8 @@ KINDS: Mapping[str, type[ViewkeeperError]] = {
         errors.DamagedSourceError,
         errors.UnexpectedSourceError,
         errors.UnexpectedViewError,
+        errors.NotLoadedError,
+        errors.RunEndingError,
         errors.BarrierError,
         errors.BrokenQueryError,
         errors.ExpressionError,
@@ -59,6 +62,7 @@ KINDS: Mapping[str, type[ViewkeeperError]] = {
         errors.TrimmedError,
         errors.AccessError,
         errors.HistoryError,
+        errors.RefusedRequestError,
         errors.SparkUnavailableError,
         errors.SimulationError,
         errors.ExpectationError,

@@ -40,6 +40,7 @@ from viewkeeper.engine.compile.plan.plan_tree import (
 from viewkeeper.engine.compile.refusal_reasons import refuse, refuse_operator
 from viewkeeper.stages.window_calls import window_result_type
 from viewkeeper.view.definition import (
+    MONTHS,
     Field,
     KeyRecompute,
     Output,
@@ -51,6 +52,11 @@ from viewkeeper.view.definition import (
 from viewkeeper.view.expression import Column
 
 DAY_US = 86_400_000_000
+LIMIT_HINT = (
+    "number the rows of each key by row_number() in a derived table, and join the first ones"
+)
+MONTHS_MAX = 120_000
+"""So far apart are the dates that Spark can write."""
 SUBQUERY_HINT = "put the query with the window into WITH, or into FROM as a derived table"
 
 
@@ -230,7 +236,8 @@ def _window_call(
         name = function.java.get_node().prettyName()
         raise refuse(f"the window function {name}()", "compute it when reading", function.java)
     if function.kind in RANKS and not plan.order:
-        raise refuse(f"{call.function}() without ORDER BY", SUBQUERY_HINT, function.java)
+        # Spark wants an order where one is written: this is what it makes of a LIMIT.
+        raise refuse("LIMIT in a correlated subquery", LIMIT_HINT, plan.java)
     if call.order and frame != WHOLE:
         what = f"{call.function}() over some rows of a partition only"
         raise refuse(what, "leave out ORDER BY in OVER (...)", function.java)
@@ -262,13 +269,21 @@ def _bound_of(
         return text
     assert not isinstance(bound, Attribute)
     kind = bound.java.type_text.strip('"')
-    if kind.startswith("interval") and ("year" in kind or "month" in kind or kind == "interval"):
-        raise refuse(f"a RANGE frame of {kind}", "count it in days", java)
+    if kind == "interval":
+        raise refuse("a RANGE frame of months and days", "count it in months or in days", java)
+    if kind.startswith("interval") and ("year" in kind or "month" in kind):
+        return _months_of(int(text), java)
     if kind.startswith("interval") and plain_type_of(plan.order[0].expression) == pa.date32():
         days, rest = divmod(int(text), DAY_US)
         assert not rest, "Spark adds whole days to a date only"
         return str(days)
     return text
+
+
+def _months_of(count: int, java: JavaNode) -> str | None:
+    if abs(count) > MONTHS_MAX:
+        raise refuse("a RANGE frame of more than 10,000 years", "write UNBOUNDED", java)
+    return f"{count}{MONTHS}" if count else "0"
 
 
 # -- limits ----------------------------------------------------------------------------------------

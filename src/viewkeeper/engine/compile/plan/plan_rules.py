@@ -89,7 +89,8 @@ class PlanRules:
         except Py4JJavaError as error:
             raise SparkUnavailableError(
                 f"this Spark has no rule {name}",
-                hint="views that are more than joins need the Spark version of requirements.txt",
+                hint="views that are more than joins need the Spark that Viewkeeper is made for; "
+                "installing viewkeeper brings it",
             ) from error
 
 
