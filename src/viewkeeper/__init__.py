@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from viewkeeper.engine.report import BatchReport, Observer, Report
     from viewkeeper.engine.view import View
     from viewkeeper.errors import ViewkeeperError
+    from viewkeeper.readers.spark_source import ViewkeeperDataSource
 
 __all__ = [
     "BatchReport",
@@ -28,9 +29,15 @@ __all__ = [
     "Report",
     "Verification",
     "View",
+    "ViewkeeperDataSource",
     "ViewkeeperError",
     "open",
 ]
+
+
+def __dir__() -> list[str]:
+    """What there is to use, for those who look with the tab key."""
+    return list(__all__)
 
 
 def __getattr__(name: str) -> Any:
@@ -41,6 +48,7 @@ def __getattr__(name: str) -> Any:
         "Report": "viewkeeper.engine.report",
         "Verification": "viewkeeper.engine.operations.verification",
         "View": "viewkeeper.engine.view",
+        "ViewkeeperDataSource": "viewkeeper.readers.spark_source",
         "ViewkeeperError": "viewkeeper.errors",
         "open": "viewkeeper.engine.project",
     }

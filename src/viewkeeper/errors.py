@@ -17,6 +17,9 @@ exact way out. Facts that a program may want are attributes.
     │   │   └── BrokenQueryError    ... because a schema change came between a question and it
     │   ├── DamagedSourceError  a file that is kept for it, or that it is read from, is damaged
     │   └── UnexpectedSourceError   its code, or a library's, failed as nobody foresaw
+    ├── NotLoadedError          views were never loaded, and a refresh could not load them
+    ├── NotCompiledError        only Spark can say what a view means, and it is not to be asked
+    ├── RunEndingError          a request came too late for the run that it was made to
     ├── UnexpectedViewError     the maintenance of one view failed as nobody foresaw
     ├── ExpressionError         a row made an expression of a view fail
     ├── StateError              what is stored of a view contradicts the changes of its input
@@ -36,6 +39,7 @@ exact way out. Facts that a program may want are attributes.
     ├── SimulationError         a simulated run did not end, or the text of one is wrong
     │   └── ExpectationError    a script expects what did not happen
     ├── HistoryError            a history to be checked is wrong; knows the place in it
+    ├── RefusedRequestError     a client of an endpoint asks for what readers may not do
     └── SparkUnavailableError   Spark or Java cannot be started
 """
 
@@ -43,7 +47,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -103,18 +107,24 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
     return "there are: " + (", ".join(f'"{match}"' for match in sorted(names)[:10]) or "none")
 
 
+DOCTOR_HINT = "`viewkeeper doctor` prints the statements that grant what is missing"
+"""The hint of an error about missing rights; what doctor itself finds says it without."""
+
+
 def reload_hint(views: Iterable[str] = ()) -> str:
     """The hint that asks to load views again; without names, those of the object in the message.
 
-    >>> reload_hint(["lines"])
-    '`viewkeeper run --full-refresh lines` loads it again'
+    What is stored of a view is shown until its load is complete, and a running maintainer is asked
+    to do it, so the hint names that command and not `run --full-refresh`.
+
+    >>> reload_hint(["lines", "totals"])
+    '`viewkeeper refresh lines totals` loads them again'
     >>> reload_hint()
-    '`viewkeeper run --full-refresh VIEW` loads its views again'
+    '`viewkeeper refresh VIEW` loads its views again'
     """
     names = tuple(views)
-    options = " ".join(f"--full-refresh {name}" for name in names or ("VIEW",))
     what = "its views" if not names else "it" if len(names) == 1 else "them"
-    return f"`viewkeeper run {options}` loads {what} again"
+    return f"`viewkeeper refresh {' '.join(names or ('VIEW',))}` loads {what} again"
 
 
 class ProjectError(ViewkeeperError):
@@ -269,6 +279,38 @@ class UnexpectedViewError(ViewkeeperError):
         self.traceback = _trace_text(cause)
 
 
+class NotLoadedError(ViewkeeperError):
+    """Views were never loaded, and a refresh could not load them; `reasons` has why, by view."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        names = ", ".join(f'"{name}"' for name in reasons)
+        one = len(reasons) == 1
+        told = [why if one else f'view "{name}": {why}' for name, why in reasons.items()]
+        super().__init__(
+            f"view{'' if one else 's'} {names}: could not be loaded",
+            detail="\n".join(told).replace("\n", "\n    "),
+            hint="mend that, then refresh again; refresh(strict=False) returns the report instead",
+        )
+        self.reasons = dict(reasons)
+
+
+class NotCompiledError(ViewkeeperError):
+    """Spark has not said yet what a view means, and no Spark is to be started for it."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__(
+            f'view "{view}": not compiled yet', hint=f"`viewkeeper explain {view}` asks Spark"
+        )
+        self.view = view
+
+
+class RunEndingError(ViewkeeperError):
+    """A request came too late for the session that it was made to."""
+
+    def __init__(self) -> None:
+        super().__init__("the run is ending", hint="nothing was changed: ask again afterwards")
+
+
 _REPORT = (
     "this is a mistake in Viewkeeper or in a library: report it, with the file {} of the warehouse "
     "folder; `viewkeeper run` tries again"
@@ -397,6 +439,10 @@ class HistoryError(ViewkeeperError):
         super().__init__(f"{where}{message}", detail=detail, hint=hint)
         self.path = path
         self.place = place
+
+
+class RefusedRequestError(ViewkeeperError):
+    """A client asks an endpoint that is read only for something else."""
 
 
 class SparkUnavailableError(ViewkeeperError):

@@ -51,12 +51,12 @@ def sqlite(path: str) -> dict[str, str]:
 def member(folder: Path, sources: Sources, views: Mapping[str, tuple[str, ...]]) -> FleetProject:
     """The same, with settings that need not be read."""
     write(folder, sources, views)
-    settings = {
+    found = {
         name: SourceSettings(name, facts["kind"], facts, str(folder))
         for name, facts in sources.items()
     }
-    catalogue = read_views(folder, frozenset(settings))
-    return FleetProject(folder.name, Settings(folder, folder / "warehouse", settings), catalogue)
+    settings = Settings(folder, folder / "warehouse", found)
+    return FleetProject(folder.name, settings, read_views(settings))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
+from viewkeeper.errors import ProjectError
 from viewkeeper.storage.local_lock import Lock, LockHolder
 
 VIEW = "CREATE MATERIALIZED VIEW {name} AS SELECT {columns} FROM {table} c"
@@ -75,20 +76,73 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], list[str]]] = {
         ["status"],
         ['unknown kind "sqlit"', 'did you mean "sqlite"?'],
     ),
+    "a kind that people expect": (
+        project("kind: sqlite\n    path: crm.db", "kind: mysql\n    path: crm.db"),
+        ["status"],
+        ['unknown kind "mysql"', "MySQL is not supported, MariaDB 10.5 or newer is: kind: mariadb"],
+    ),
+    "settings for a view that is not there": (
+        project("warehouse: ./warehouse", "warehouse: w\nviews: {ordr_lines: {refresh: full}}"),
+        ["run", "--once"],
+        ['"views" names "ordr_lines"', 'did you mean "order_lines"?'],
+    ),
+    "SELECT misspelled": (
+        write("views/v.sql", "CREATE MATERIALIZED VIEW v AS SELCT id FROM crm.customer"),
+        ["explain", "v"],
+        ["v.sql:1:", 'did you mean SELECT instead of "SELCT"?'],
+    ),
+    "FROM misspelled": (
+        write("views/v.sql", "CREATE MATERIALIZED VIEW v AS SELECT id FORM crm.customer"),
+        ["explain", "v"],
+        ["v.sql:1:", 'did you mean FROM instead of "FORM"?'],
+    ),
+    "GROUP misspelled": (
+        write("views/v.sql", view(columns="c.city, count(*) AS n") + " GRUOP BY c.city"),
+        ["explain", "v"],
+        ['did you mean GROUP instead of "GRUOP"?'],
+    ),
+    "a keyword misspelled in a query": (
+        lambda _: None,
+        ["query", "SELECT * FORM order_lines"],
+        ['did you mean FROM instead of "FORM"?'],
+    ),
+    "unknown function": (
+        write("views/v.sql", view(columns="uper(c.name) AS name")),
+        ["explain", "v"],
+        ["the function uper()", 'no function of this name; did you mean "upper"?'],
+    ),
+    "unknown aggregate": (
+        write("views/v.sql", view(columns="c.city, cuont(*) AS n") + " GROUP BY c.city"),
+        ["explain", "v"],
+        ["the function cuont()", 'did you mean "count"?'],
+    ),
+    "a JOIN without ON": (
+        write("views/v.sql", view(columns="c.id") + " JOIN shop.orders o"),
+        ["explain", "v"],
+        ["v.sql:1:63:", "a JOIN without ON", "CROSS JOIN"],
+    ),
+    "a JOIN without ON before one that has it": (
+        write(
+            "views/v.sql",
+            view(columns="c.id") + " JOIN shop.orders o JOIN shop.item i ON i.order_id = o.id",
+        ),
+        ["explain", "v"],
+        ["v.sql:1:63:", "a JOIN without ON"],
+    ),
     "malformed SQL": (
         write("views/v.sql", "CREATE MATERIALIZED VIEW v AS SELECT FROM crm.customer"),
-        ["explain", "order_lines"],
+        ["explain", "v"],
         ["v.sql:1:", "SELECT"],
     ),
-    "not a view": (write("views/v.sql", "DROP TABLE x"), ["run", "--once"], ["expected CREATE"]),
+    "not a view": (write("views/v.sql", "DROP TABLE x"), ["explain", "v"], ["expected CREATE"]),
     "two views of one name": (
         write("views/v.sql", view("order_lines")),
-        ["run", "--once"],
+        ["explain", "order_lines"],
         ['two views are called "order_lines"', "rename one"],
     ),
     "unknown source": (
         write("views/v.sql", view(table="crn.customer")),
-        ["run", "--once"],
+        ["explain", "v"],
         ['unknown source "crn"', 'did you mean "crm"?'],
     ),
     "missing table": (
@@ -245,6 +299,43 @@ def test_an_unexpected_error_is_short_unless_asked(
         "error: unexpected ZeroDivisionError: oh\n  hint: --debug shows the traceback\n"
     )
     assert "Traceback" in long.stderr
+    for words in (("-v", "status"), ("status", "-v"), ("status", "--verbose")):
+        told = call(*words)
+        assert told.exit_code == 3
+        assert "Traceback" in told.stderr
+        assert told.stderr.endswith("error: unexpected ZeroDivisionError: oh\n")
+
+
+def test_verbose_shows_causes(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        try:
+            raise OSError("the cable is cut")
+        except OSError as cause:
+            raise ProjectError("it does not work") from cause
+
+    monkeypatch.setattr("viewkeeper.engine.operations.project_status.gather_status", fail)
+    assert call("status").stderr == "error: it does not work\n"
+    told = call("status", "-v")
+    assert told.exit_code == 2
+    assert told.stderr == "error: it does not work\n  caused by: OSError: the cable is cut\n"
+
+
+def test_verbose_has_the_debug_lines_of_a_run_once(copy: Path) -> None:
+    with closing(sqlite3.connect(copy / "shop.db")) as database, database:
+        database.execute("DELETE FROM orders WHERE id = 1")
+    told = call("-p", str(copy), "run", "--once", "-v")
+    assert told.exit_code == 0, told.stderr
+    lines = [line for line in told.stderr.splitlines() if " debug " in line]
+    assert lines
+    assert len(lines) == len({*lines})
+
+
+def test_status_shows_kept_tracebacks_when_asked(copy: Path) -> None:
+    folder = copy / "warehouse" / "tracebacks"
+    folder.mkdir(parents=True)
+    (folder / "view-order_lines.txt").write_text("Traceback of the view\n")
+    assert "Traceback of the view" not in call("-p", str(copy), "status").output
+    assert "Traceback of the view" in call("-p", str(copy), "status", "-v").output
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 141)])

@@ -200,6 +200,10 @@ def is_alive(process: int) -> bool:
         ("rate=nan", 2, "out of range"),
         ("views=1.5", 2, "a whole number"),
         ("latency=soon", 2, "must be a duration"),
+        ("batch=40ms,change=0.06ms,rate=1000", 0, "60 us more for each change"),
+        ("batch=2s", 0, "no rate shows"),
+        ("change=1ms", 2, '"change" goes with "batch"'),
+        ("batch=40ms,views=3", 2, 'has what "views" adds in it'),
     ],
 )
 def test_the_command_says_which_rates_fit(words: str, code: int, said: str) -> None:

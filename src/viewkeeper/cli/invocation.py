@@ -28,11 +28,21 @@ class Invocation:
 
     path: Path | None = None
     debug: bool = False
+    verbose: bool = False
     spark: SparkSession | None = None
 
     def take_options(self, path: Path | None, debug: bool) -> None:
         """The options before the command were read."""
         self.path, self.debug = path, debug
+
+    def take_verbose(self) -> None:
+        """The user wants to see more."""
+        self.verbose = True
+
+    @property
+    def log_level(self) -> str:
+        """What is logged where nothing else is asked for."""
+        return "debug" if self.verbose else "info"
 
     @property
     def folder(self) -> Path:
@@ -58,9 +68,12 @@ class Invocation:
         defer_pandas()
         from viewkeeper.engine.project import Project, open_project
 
+        def adjust(settings: Settings) -> Settings:
+            return settings.with_algorithm(algorithm, level)
+
         project = open_project(self.folder, self.spark)
-        settings = project.settings.with_algorithm(algorithm, level)
-        return Project(settings, project.catalogue, self.spark)
+        settings = adjust(project.settings)
+        return Project(settings, project.catalogue, self.spark, adjust=adjust)
 
     def start_compiler(self, settings: Settings, catalogue: ViewCatalogue) -> Project:
         """Let reports of a catalogue be compiled, which starts Spark when one is."""

@@ -2,22 +2,21 @@
 
 Two things feed it. Batches and loads are told by the maintaining thread; once a second the display
 reads the committed head and the sources' logs by itself, as `status` does, so that it also shows
-the lag of a source whose view does not advance. Lines that stay are printed above it.
+the lag of a source whose view does not advance.
 
 Java writes to stderr whenever it likes, which would tear the display. So while it is up, stderr is
-the file `run.log` in the warehouse, and the display has the terminal for itself.
+the file `run.log` in the warehouse (`viewkeeper.cli.log_output`), and the display has the terminal
+for itself. Lines about loads and troubles come from the log.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -25,33 +24,23 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from viewkeeper.cli.format import amount_text, duration_text
-from viewkeeper.cli.log_lines import BatchTally, LogLines
 from viewkeeper.cli.terminal import make_grid
-from viewkeeper.engine.operations.project_status import ProjectStatus, gather_status
-from viewkeeper.engine.report import BatchReport
+from viewkeeper.engine.event_log import BatchTally
+from viewkeeper.engine.operations.project_status import ProjectStatus, ViewStatus, gather_status
+from viewkeeper.engine.report import BatchReport, StateChange
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.sources.kinds import position_text_of
 
 READ_SECONDS = 1.0
 WINDOW_SECONDS = 10.0
 
 
 @contextmanager
-def own_terminal(log: Path) -> Iterator[Console]:
-    """A console on the terminal behind stderr, while stderr itself is redirected to a file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(file, 2)
-    os.close(file)
-    try:
-        with os.fdopen(os.dup(terminal), "w", encoding="utf-8") as stream:
-            yield Console(file=stream, highlight=False, emoji=False, force_terminal=True)
-    finally:
-        sys.stderr.flush()
-        os.dup2(terminal, 2)
-        os.close(terminal)
+def own_console(terminal: int) -> Iterator[Console]:
+    """A console on the terminal behind a descriptor, whatever stderr is now."""
+    with os.fdopen(os.dup(terminal), "w", encoding="utf-8") as stream:
+        yield Console(file=stream, highlight=False, emoji=False, force_terminal=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +54,9 @@ class DisplayStage:
 class LiveDisplay:
     """An observer with a screen; use as a context manager."""
 
-    def __init__(self, settings: Settings, target: Console) -> None:
-        self._settings = settings
+    def __init__(self, settings_now: Callable[[], Settings], target: Console) -> None:
+        self._settings_now = settings_now
         self.console = target
-        self._lines = LogLines(say=self.say)
         self._total = BatchTally()
         self._recent: deque[tuple[float, BatchReport]] = deque()
         self._fresh: dict[str, float] = {}
@@ -102,7 +90,6 @@ class LiveDisplay:
 
     def on_load_end(self, view: str, rows: int, seconds: float) -> None:
         self._stage = DisplayStage("", time.monotonic())
-        self._lines.on_load_end(view, rows, seconds)
 
     def on_batch_commit(self, report: BatchReport) -> None:
         self._total.add_batch(report)
@@ -111,10 +98,13 @@ class LiveDisplay:
             self._fresh[view] = report.freshness or 0.0
 
     def on_schema_change(self, view: str, what: str) -> None:
-        self._lines.on_schema_change(view, what)
+        """The log has a line on it, which is shown above the display."""
 
     def on_trouble(self, error: ViewkeeperError) -> None:
-        self._lines.on_trouble(error)
+        """The log has a line on it."""
+
+    def on_state_change(self, change: StateChange) -> None:
+        """The log has a line on it."""
 
     def render_display(self) -> RenderableType:
         """The whole display; called by its own thread, four times a second."""
@@ -140,7 +130,9 @@ class LiveDisplay:
 
     def _read_status(self) -> None:
         try:
-            self._status = gather_status(self._settings, time.time(), count_transactions=False)
+            self._status = gather_status(
+                self._settings_now(), time.time(), count_transactions=False
+            )
             self._trouble = None
         except ViewkeeperError as error:
             self._trouble = error.message
@@ -156,7 +148,7 @@ class LiveDisplay:
                 "" if view.ts is None else f"{view.ts:,}",
                 "" if fresh is None else duration_text(fresh),
                 waiting if view.lag_seconds else "",
-                Text("stopped", "red") if view.problem else "" if view.loaded else "not loaded yet",
+                _state_text(view),
             )
         return table
 
@@ -173,7 +165,9 @@ class LiveDisplay:
             )
             table.add_row(
                 source.name,
-                "" if source.position is None else f"{source.position:,}",
+                ""
+                if source.position is None
+                else position_text_of(source.positions, source.position),
                 f"{changes:,}",
                 duration_text(oldest) if changes else "",
                 f"{source.retained:,}",
@@ -196,3 +190,10 @@ class LiveDisplay:
             f"up {duration_text(now - self._started)}   Ctrl-C stops"
         )
         return Text(f"{line}\n{self._trouble}" if self._trouble else line, "dim")
+
+
+def _state_text(view: ViewStatus) -> Text:
+    """How a view is, if it is not simply maintained."""
+    if view.state == "maintained":
+        return Text("")
+    return Text(view.state_words, "red" if view.problem and not view.is_up else "")

@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import click.shell_completion
 
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import show_error, show_warning
+from viewkeeper.cli.terminal import show_causes, show_error, show_warning
 from viewkeeper.errors import ViewkeeperError, suggest_nearest
 
 DEFECT, CANCELLED, UNREAD = 3, 130, 141
@@ -34,12 +35,36 @@ DEFECT, CANCELLED, UNREAD = 3, 130, 141
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("viewkeeper.cli.commands.init_command", "Make a sample project that runs as it is."),
     "run": ("viewkeeper.cli.commands.run_command", "Keep the views fresh, continuously or once."),
+    "plan": (
+        "viewkeeper.cli.commands.project_files.plan_command",
+        "Show what the project's files would change, and change nothing.",
+    ),
+    "reload": (
+        "viewkeeper.cli.commands.project_files.reload_command",
+        "Let a running maintainer take up the project's files now.",
+    ),
+    "refresh": (
+        "viewkeeper.cli.commands.requests.refresh_command",
+        "Load views again; their old state is shown until then.",
+    ),
+    "drop": (
+        "viewkeeper.cli.commands.requests.drop_command",
+        "Remove a view and what is stored of it.",
+    ),
     "doctor": (
         "viewkeeper.cli.commands.doctor_command",
         "Check every source, view and Java, and say what mends them.",
     ),
     "status": ("viewkeeper.cli.commands.status_command", "Show how far every view and source is."),
     "query": ("viewkeeper.cli.commands.query_command", "Run one SELECT over the views."),
+    "changes-feed": (
+        "viewkeeper.cli.commands.readers.changes_feed_command",
+        "Write the changes of a view as lines of JSON, for pipes.",
+    ),
+    "serve": (
+        "viewkeeper.cli.commands.readers.serve_command",
+        "Serve the views as tables to Spark Connect clients.",
+    ),
     "explain": (
         "viewkeeper.cli.commands.explain_command",
         "Show how a view is maintained, and what that costs.",
@@ -96,6 +121,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "viewkeeper.cli.commands.demo_command",
         "Watch views stay right while databases change.",
     ),
+    "completion": (
+        "viewkeeper.cli.commands.completion_command",
+        "Let the shell complete commands and options.",
+    ),
 }
 """Every command: the module that has it under its own name, and its line in the list."""
 
@@ -109,8 +138,10 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
+        if not any(parameter.name == "verbose" for parameter in command.params):
+            command.params.append(click.Option(["-v", "--verbose"], **VERBOSE))
         return command
 
     def resolve_command(
@@ -122,9 +153,28 @@ class Commands(click.Group):
             )
         return super().resolve_command(ctx, args)
 
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The commands, which are not imported for that, and the options before them."""
+        found = [
+            click.shell_completion.CompletionItem(name, help=line)
+            for name, (_, line) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Click would leave with 1, which means something else here.
+            _discard_output()
+            sys.exit(UNREAD)
 
     def main(
         self,
@@ -144,13 +194,17 @@ class Commands(click.Group):
             )
             sys.stdout.flush()
         except BaseException as error:  # noqa: BLE001 - every end gets its exit code here
-            code = exit_code(error, debug="--debug" in arguments)
+            is_verbose = extra["obj"].verbose
+            code = exit_code(error, debug="--debug" in arguments, is_verbose=is_verbose)
         sys.exit(code or 0)
 
 
-def exit_code(error: BaseException, debug: bool) -> int:
+def exit_code(error: BaseException, debug: bool, is_verbose: bool = False) -> int:
     """Say what happened, on stderr, and return the exit code for it."""
-    if debug and not isinstance(error, SystemExit | click.ClickException):
+    is_ours = isinstance(error, ViewkeeperError | KeyboardInterrupt | BrokenPipeError | click.Abort)
+    if (debug or (is_verbose and not is_ours)) and not isinstance(
+        error, SystemExit | click.ClickException
+    ):
         traceback.print_exception(error)
     match error:
         case SystemExit():
@@ -166,13 +220,15 @@ def exit_code(error: BaseException, debug: bool) -> int:
             return 2
         case ViewkeeperError():
             show_error(error.message, error.detail, error.hint)
+            if is_verbose:
+                show_causes(error)
             return 2
         case _:
             what = str(error).split("\n")[0]
             show_error(
                 f"unexpected {type(error).__name__}: {what}",
                 None,
-                None if debug else "--debug shows the traceback",
+                None if debug or is_verbose else "--debug shows the traceback",
             )
             return DEFECT
 
@@ -192,6 +248,29 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
         click.echo(f"viewkeeper {version('viewkeeper')}")
         ctx.exit()
+
+
+def _take_verbose(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Whichever command, `-v` before or behind it says the same."""
+    if not wanted or ctx.resilient_parsing:
+        return
+    invocation = ctx.ensure_object(Invocation)
+    if invocation.verbose:
+        return
+    invocation.take_verbose()
+    from viewkeeper.cli.log_output import stderr_handler, writing_log
+
+    # A command that writes a log of its own has that in place of this one.
+    ctx.find_root().with_resource(writing_log("debug", "text", stderr_handler()))
+
+
+VERBOSE: dict[str, Any] = {
+    "is_flag": True,
+    "expose_value": False,
+    "callback": _take_verbose,
+    "help": "Show causes of errors, tracebacks of unexpected ones, debug lines of the log.",
+}
+"""The option `-v`, which every command has."""
 
 
 EPILOG = """\b
@@ -216,6 +295,7 @@ carried out, 3 a defect of Viewkeeper, 130 cancelled."""
     help="The project's folder.  [default: the nearest folder upwards with a viewkeeper.yml]",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of every error.")
+@click.option("-v", "--verbose", **VERBOSE)
 @click.option(
     "--version",
     is_flag=True,

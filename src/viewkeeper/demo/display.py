@@ -23,7 +23,7 @@ from rich.table import Table
 
 from viewkeeper.demo.demo_world import VIEW, ledger_view
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import BatchReport
+from viewkeeper.engine.report import BatchReport, StateChange
 from viewkeeper.errors import ViewkeeperError
 
 RATE_SECONDS = 4.0
@@ -107,6 +107,9 @@ class DemoMeter:
 
     def on_trouble(self, error: ViewkeeperError) -> None:
         self.troubles.append(str(error))
+
+    def on_state_change(self, change: StateChange) -> None:
+        """What it says of interest, `on_trouble` has said."""
 
     def take_sample(self, project: Project) -> None:
         views = project.newest_head().views

@@ -50,6 +50,10 @@ class StandaloneCluster:
         )
         self._wait_for(self._folder / f"{self._made - 1}.log", "Successfully registered")
 
+    def worker_pids(self) -> list[int]:
+        """The processes of the workers; their executors are below them."""
+        return [worker.pid for worker in self._workers]
+
     def kill_worker(self) -> None:
         """Kill a worker and its executors, as a machine that is gone."""
         worker = self._workers.pop(0)

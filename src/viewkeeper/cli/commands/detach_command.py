@@ -33,7 +33,7 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
     """Remove the change capture from the sources.
 
     The views stay readable but cannot be continued: `run --reanchor VIEW` commits what they
-    lack as one state, `run --full-refresh VIEW` loads them again. Needs no Spark.
+    lack as one state, `refresh VIEW` loads them again. Needs no Spark.
     """
     # First, because what is imported afterwards would import pandas.
     settings = invocation.read_settings()

@@ -15,7 +15,7 @@ import click
 
 from viewkeeper.cli.format import as_json
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import make_console, print_note
+from viewkeeper.cli.terminal import print_line, print_note
 
 if TYPE_CHECKING:
     from viewkeeper.engine.operations.statement_explanation import RefusedQuery
@@ -63,9 +63,8 @@ def explain(
     if wants_json:
         click.echo(as_json(asdict(found), indent=2))
     else:
-        console = make_console()
         for line in _text_lines(found):
-            console.print(line, soft_wrap=True, markup=False)
+            print_line(line)
     return 1 if query is not None and not found.incremental else 0
 
 
@@ -94,14 +93,18 @@ def _explain_view(invocation: Invocation, view: str) -> ViewExplanation:
 
     settings = invocation.read_settings()
     head = read_head(settings.warehouse)
-    catalogue = read_views(settings.folder, frozenset(settings.sources), head)
+    catalogue = read_views(settings, head, may_be_empty=True)
     catalogue.use_refresh(settings.refresh.word_of)
-    catalogue.check_name(view)
+    catalogue.written.check_written(view)
     if catalogue.needs_compiler(view):
         print_note("starting Spark, which says what this report means ...")
         with invocation.open_project() as project:
             return explain_bound(settings, project.catalogue, view)
-    return explain_bound(settings, catalogue, view)
+    found = explain_bound(settings, catalogue, view)
+    if catalogue.unchecked:
+        with invocation.start_compiler(settings, catalogue):
+            return explain_bound(settings, catalogue, view)
+    return found
 
 
 def explanation_lines(found: ViewExplanation) -> Iterator[str]:

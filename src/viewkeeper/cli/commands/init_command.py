@@ -55,7 +55,9 @@ sources:
 #   policy: evolve          # or try_evolve, lenient, ignore, exception, approve
 #   detection: pessimistic  # or optimistic: schema changes are only found when a query breaks
 # substitutes: []           # what may take the place of a table or column that is dropped
+# on_event: []              # who is called when a view stops ...; docs/watching.md
 # on_gap: stop              # or reanchor, after a source lost changes; docs/sources/README.md
+# lanes: auto               # expensive views advance apart; never: all views are at one ts
 # registry: ../registry.db  # orders what projects share that must agree; docs/fleet.md
 # publish: false            # write plain tables this often, like 5m; false: only by command
 
@@ -171,7 +173,7 @@ Examples:
 def init(folder: Path) -> None:
     """Make a sample project that runs as it is.
 
-    Writes viewkeeper.yml with every setting and its default, two views, and three small SQLite
+    Writes viewkeeper.yml with every setting and its default, three views, and three small SQLite
     databases in WAL mode. Refuses to overwrite anything.
     """
     wanted = sample_files()

@@ -15,7 +15,7 @@ import click
 
 from viewkeeper.cli.format import amount_text, as_json
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import make_console, show_warning
+from viewkeeper.cli.terminal import print_line, show_warning
 
 if TYPE_CHECKING:
     from viewkeeper.partition.message_cost import MessageCounts
@@ -93,7 +93,7 @@ def partition(
         if why
         else partition_lines(found, "project" if projects else "view")
     ):
-        make_console().print(line, soft_wrap=True, markup=False)
+        print_line(line)
     return 0
 
 

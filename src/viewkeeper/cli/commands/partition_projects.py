@@ -149,7 +149,7 @@ def read_projects(folders: Iterable[Path]) -> ProjectFleet:
             continue
         settings = read_settings(folder)
         head = read_head(settings.warehouse)
-        found[folder] = settings, read_views(settings.folder, frozenset(settings.sources), head)
+        found[folder] = settings, read_views(settings, head)
         waiting += [_project_folder(s) for s in settings.sources.values() if s.kind == WAREHOUSE]
     names = _short_names(tuple(found))
     return ProjectFleet(

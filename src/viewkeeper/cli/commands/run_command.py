@@ -1,15 +1,18 @@
 """`viewkeeper run`: keep the views fresh, continuously or once.
 
-What is told meanwhile depends on who listens: a live display on a terminal, log lines otherwise,
-and with `--json` one object at the end. The exit code says whether every view got all the way.
+What is said meanwhile depends on who listens: a live display on a terminal, lines of the log
+otherwise (`--log-format`, `--log-level`), and with `--json` one object at the end. The exit code
+says whether every view got all the way.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,13 +21,14 @@ from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.signals import stop_on_signals
 from viewkeeper.cli.terminal import print_note, show_error
+from viewkeeper.errors import ProjectError, ViewkeeperError
 from viewkeeper.storage.stored_files import local_folder
 
 if TYPE_CHECKING:
-    from viewkeeper.cli.live_display import LiveDisplay
-    from viewkeeper.cli.log_lines import LogLines
     from viewkeeper.engine.project import Project
-    from viewkeeper.engine.report import Report
+    from viewkeeper.engine.report import Observer, Report
+
+WEB_LIBRARIES = ("prometheus_client", "starlette", "uvicorn")
 
 EPILOG = """\b
 Examples:
@@ -36,8 +40,13 @@ Examples:
   viewkeeper run --standby                        take over when another run ends
   viewkeeper run --algorithm pvm_cc               one of the papers' algorithms for all views
   viewkeeper run --algorithm strobe --level convergence
+  viewkeeper run --web                            a page at http://127.0.0.1:8484/
+  viewkeeper run --log-format json 2>> run.jsonl  one event per line, for programs
 
 The first Ctrl-C or SIGTERM finishes the commit under way, the second cancels it; both are safe.
+
+If every view is refused, it waits for a table or a grant that a source lacks, unless --once is
+given, and ends where the texts of all views are wrong.
 
 Exit codes: 0 every view is maintained, 1 some view waits or is stopped, 2 usage or project error,
 130 cancelled."""
@@ -78,7 +87,32 @@ Exit codes: 0 every view is maintained, 1 some view waits or is stopped, 2 usage
     is_flag=True,
     help="Wait while another process maintains the warehouse, and take over when it ends.",
 )
+@click.option(
+    "--web",
+    is_flag=False,
+    flag_value="",
+    metavar="[HOST:PORT]",
+    help="Serve a web page and figures for Prometheus.  [default: 127.0.0.1:8484]",
+)
+@click.option(
+    "--web-token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The token that the web page asks for; or VIEWKEEPER_WEB_TOKEN.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but troubles.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="What is logged; debug has a line for each batch.  [default: info, with --quiet warning]",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How events are logged, one per line.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="With --once: print the report as JSON.")
 @click.pass_obj
 def run(
@@ -90,7 +124,11 @@ def run(
     level: str | None,
     sync_tables: bool,
     standby: bool,
+    web: str | None,
+    web_token_file: Path | None,
     quiet: bool,
+    log_level: str | None,
+    log_format: str,
     wants_json: bool,
 ) -> int:
     """Keep the views fresh, continuously or once.
@@ -100,27 +138,35 @@ def run(
     """
     if wants_json and not once:
         raise click.UsageError("--json needs --once")
-    if standby and once:
-        raise click.UsageError("--standby and --once exclude each other")
+    for word, is_given in (("--standby", standby), ("--web", web is not None)):
+        if is_given and once:
+            raise click.UsageError(f"{word} and --once exclude each other")
     with invocation.open_project(algorithm, level) as project:
         for name in (*full_refresh, *reanchor):
             project.view(name)
-        with open_watcher(project, quiet or wants_json) as watcher:
+        quiet_level = "warning" if quiet or wants_json else invocation.log_level
+        level = log_level or quiet_level
+        is_live = sys.stderr.isatty() and not (quiet or wants_json)
+        with (
+            open_watcher(project, level, log_format, is_live, invocation.verbose) as alone,
+            open_site(project, alone, web, web_token_file) as watcher,
+        ):
             ways = (once, sync_tables, standby)
             report = _maintain_views(project, watcher, ways, full_refresh, reanchor)
+            watcher.log_end(report)
         project.spark.speed_up_next_start()
     if wants_json:
         click.echo(as_json(asdict(report), indent=2))
-    elif not quiet:
+    elif not quiet and log_format == "text":
         print_note(report_summary(report))
-    for name, reason in report.waiting.items():
+    for name, reason in report.waiting.items() if log_format == "text" else ():
         show_error(f'view "{name}" is not up to date', reason, None)
     return 1 if report.waiting else 0
 
 
 def _maintain_views(
     project: Project,
-    watcher: LiveDisplay | LogLines,
+    watcher: Watcher,
     ways: tuple[bool, bool, bool],
     full_refresh: tuple[str, ...],
     reanchor: tuple[str, ...],
@@ -130,32 +176,108 @@ def _maintain_views(
     what = "what is committed now" if once else "the commit under way"
     with stop_on_signals(what, watcher.say) as stop:
         if once:
-            return project.refresh(watcher, full_refresh, reanchor)
+            return project.refresh(watcher.observer, full_refresh, reanchor, strict=False)
         if standby:
             watcher.say("standby: waits while another process maintains the warehouse")
-        return project.run(watcher, stop, full_refresh, reanchor, sync_tables, standby)
+        return project.run(watcher.observer, stop, full_refresh, reanchor, sync_tables, standby)
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who watches a run for the user: what hears of its events, and what shows a remark."""
+
+    observer: Observer
+    say: Callable[[str], None]
+    log_end: Callable[[Report], None]
+
+
+class TroubleDetails:
+    """An observer that shows what troubles came from, for who wants to see more."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        from viewkeeper.engine.report import SilentObserver
+
+        silent = SilentObserver()
+        self.on_load_progress = silent.on_load_progress
+        self.on_load_end = silent.on_load_end
+        self.on_batch_commit = silent.on_batch_commit
+        self.on_schema_change = silent.on_schema_change
+        self.on_state_change = silent.on_state_change
+        self._say = say
+
+    def on_trouble(self, error: ViewkeeperError) -> None:
+        trace = getattr(error, "traceback", None)
+        if trace is not None:
+            self._say(str(trace).rstrip())
+        cause = error.__cause__
+        while cause is not None and trace is None:
+            self._say(f"  caused by: {type(cause).__name__}: {' '.join(str(cause).split())}")
+            cause = cause.__cause__
 
 
 @contextmanager
-def open_watcher(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLines]:
-    """The observer that shows what happens."""
-    if sys.stderr.isatty() and not quiet:
-        from viewkeeper.cli.live_display import LiveDisplay, own_terminal
+def open_watcher(
+    project: Project, level: str, form: str, is_live: bool, is_verbose: bool = False
+) -> Iterator[Watcher]:
+    """The log of the run, and on a terminal the live display."""
+    from viewkeeper.cli.log_output import (
+        RunLogHandler,
+        display_handler,
+        keeping_stderr,
+        stderr_handler,
+        writing_log,
+    )
+    from viewkeeper.engine.event_log import LINE_SECONDS, EventLog
+    from viewkeeper.engine.repeated_work import repeating_work
+    from viewkeeper.engine.report import ObserverGroup
 
-        settings = project.settings
-        with (
-            own_terminal(local_folder(settings.warehouse) / "run.log") as terminal,
-            LiveDisplay(settings, terminal) as display,
-        ):
-            yield display
-    else:
-        from viewkeeper.cli.log_lines import LogLines
+    log = EventLog()
+    with ExitStack() as stack:
+        if is_live:
+            from viewkeeper.cli.live_display import LiveDisplay, own_console
 
-        lines = LogLines(quiet)
-        try:
-            yield lines
-        finally:
-            lines.flush_batches()
+            terminal = stack.enter_context(keeping_stderr())
+            console = stack.enter_context(own_console(terminal))
+            display = stack.enter_context(LiveDisplay(lambda: project.settings, console))
+            file = RunLogHandler(local_folder(project.settings.warehouse) / "run.log")
+            stack.enter_context(writing_log(level, form, file, display_handler(display.say)))
+            watcher = Watcher(ObserverGroup(log, display), display.say, log.log_end)
+        else:
+            stack.enter_context(writing_log(level, form, stderr_handler()))
+            watcher = Watcher(log, log.say, log.log_end)
+        if is_verbose:
+            troubles = TroubleDetails(watcher.say)
+            watcher = replace(watcher, observer=ObserverGroup(watcher.observer, troubles))
+        # The last batches of a busy second get their line when no other batch follows.
+        stack.enter_context(repeating_work("viewkeeper-log", LINE_SECONDS, log.flush_batches))
+        yield watcher
+
+
+@contextmanager
+def open_site(
+    project: Project, watcher: Watcher, web: str | None, token_file: Path | None
+) -> Iterator[Watcher]:
+    """The same watcher, and the web page if one is wanted."""
+    if web is None:
+        yield watcher
+        return
+    require_web()
+    from viewkeeper.engine.report import ObserverGroup
+    from viewkeeper.web.web_server import parse_address, read_token, serving_web
+
+    with serving_web(project, parse_address(web), read_token(token_file)) as site:
+        watcher.say(f"the web page is at {site.address.url}")
+        yield replace(watcher, observer=ObserverGroup(watcher.observer, site.observer))
+
+
+def require_web() -> None:
+    """Refuse to go on without the libraries of the extra `web`."""
+    missing = [name for name in WEB_LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise ProjectError(
+            f"--web needs {', '.join(missing)}, which is not installed",
+            hint='pip install "viewkeeper[web]"',
+        )
 
 
 def report_summary(report: Report) -> str:

@@ -8,7 +8,6 @@ beside a running maintainer, which finds the word and goes on.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 from viewkeeper.cli.format import amount_text, as_text
 from viewkeeper.cli.terminal import print_note
+from viewkeeper.engine.evolution.text_difference import changed_lines
 
 if TYPE_CHECKING:
     from viewkeeper.engine.evolution.preview import Preview
@@ -65,7 +65,7 @@ def changes(invocation: Invocation, views: tuple[str, ...], rows: bool, wants_js
     """
     with invocation.open_project() as project:
         for name in views:
-            project.catalogue.check_name(name)
+            project.catalogue.written.check_name(name)
         found = [p for p in project.proposals().list_proposals() if not views or p.view in views]
         shown = []
         for proposed in found:
@@ -92,7 +92,7 @@ def approve(invocation: Invocation, view: str) -> int:
     A running maintainer takes it up at once, otherwise the next run does.
     """
     with invocation.open_project() as project:
-        project.catalogue.check_name(view)
+        project.catalogue.written.check_name(view)
         project.proposals().answer_proposal(view, "approve")
     click.echo(f"{view}: approved; the maintainer takes it from here")
     return 0
@@ -107,7 +107,7 @@ def reject(invocation: Invocation, view: str) -> int:
     Its last state stays readable. The next run proposes the change again.
     """
     with invocation.open_project() as project:
-        project.catalogue.check_name(view)
+        project.catalogue.written.check_name(view)
         project.proposals().answer_proposal(view, "reject")
     click.echo(f"{view}: rejected; it stops where it is")
     return 0
@@ -199,12 +199,6 @@ def _sql_difference(before: str, after: str) -> Iterator[str]:
         yield "    (the same SQL)"
     else:
         yield from (f"    {line}" for line in changed_lines(before, after))
-
-
-def changed_lines(before: str, after: str) -> list[str]:
-    """The lines of a unified difference, without its head."""
-    found = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
-    return [line for line in found if not line.startswith(("---", "+++", "@@"))]
 
 
 def _version_data(version: DefinitionVersion) -> dict[str, object]:

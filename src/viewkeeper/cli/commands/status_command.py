@@ -9,13 +9,16 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import make_console, make_grid
+from viewkeeper.cli.terminal import make_console, make_grid, print_line
+from viewkeeper.sources.kinds import position_text_of
+from viewkeeper.storage.stored_files import local_folder
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,14 +60,28 @@ def status(invocation: Invocation, wants_json: bool) -> int:
         click.echo(as_json(body, indent=2))
     else:
         _show_project(found, group)
+        if invocation.verbose:
+            _show_tracebacks(local_folder(settings.warehouse))
     return 0 if found.ok and not (group and group.error) else 1
 
 
+def _show_tracebacks(folder: Path) -> None:
+    """Where something unexpected happened, as it was kept."""
+    for file in sorted((folder / "tracebacks").glob("*.txt")):
+        print_line(f"\n{file}:\n{file.read_text(encoding='utf-8', errors='replace').rstrip()}")
+
+
 def project_status_data(found: ProjectStatus) -> dict[str, Any]:
-    """The status as plain data, with what the classes compute."""
+    """The status as plain data, with what the classes compute; a `place` is a position as the
+    source's own tools write it."""
     body = asdict(found)
+    styles = {source.name: source.positions for source in found.sources}
     for view, data in zip(found.views, body["views"], strict=True):
-        data["seconds"] = view.lag_seconds
+        data["seconds"], data["up"] = view.lag_seconds, view.is_up
+        for lag in data["lags"]:
+            lag["place"] = _place_text(styles.get(lag["source"], "number"), lag["position"])
+    for source, data in zip(found.sources, body["sources"], strict=True):
+        data["place"] = _place_text(source.positions, source.position)
     return {"ok": found.ok, **body}
 
 
@@ -84,9 +101,9 @@ def _show_project(found: ProjectStatus, group: GroupNow | None) -> None:
         *lease_lines(found),
         *group_lines(group),
     ):
-        out.print(line, soft_wrap=True, markup=False)
+        print_line(line)
     for line in problem_lines(found):
-        out.print(f"\n{line}", soft_wrap=True, markup=False)
+        print_line(f"\n{line}")
 
 
 def view_table(found: ProjectStatus) -> Table:
@@ -94,14 +111,14 @@ def view_table(found: ProjectStatus) -> Table:
     table = make_grid(
         "view", "rows>", "ts>", "from ts>", "committed", "source", "position>", "behind"
     )
+    styles = {source.name: source.positions for source in found.sources}
     for view in found.views:
         facts = [view.name, *_view_facts(view, found.at)]
         for lag in view.lags or (None,):
-            told = (
-                ["", "", ""]
-                if lag is None
-                else [lag.source, _number_text(lag.position), lag_text(lag)]
-            )
+            told = ["", "", ""]
+            if lag is not None:
+                place = _place_text(styles.get(lag.source, "number"), lag.position)
+                told = [lag.source, place, lag_text(lag)]
             table.add_row(*facts, *told)
             facts = [""] * len(facts)
     return table
@@ -114,7 +131,8 @@ def source_table(found: ProjectStatus) -> Table:
         state = "away" if source.error else "followed" if source.followed else "not followed yet"
         kept = ", ".join(_reader_texts(source))
         keeps = "" if source.error or not source.followed else _retained_text(source)
-        table.add_row(source.name, source.kind, state, _number_text(source.position), keeps, kept)
+        place = _place_text(source.positions, source.position)
+        table.add_row(source.name, source.kind, state, place, keeps, kept)
     return table
 
 
@@ -138,6 +156,8 @@ def stored_lines(found: ProjectStatus) -> list[str]:
     for view in found.views:
         if view.recomputed is not None:
             lines.append(f"{view.name}: computed again when its sources change, {view.recomputed}")
+        if view.apart is not None:
+            lines.append(f"{view.name}: advances apart from the others, because {view.apart}")
         for node in view.stored:
             size = f"{node.bytes / (1 << 20):,.1f} MB in {amount_text(node.files, 'file')}"
             most = _largest_text(node.largest_key)
@@ -209,15 +229,21 @@ def problem_lines(found: ProjectStatus) -> list[str]:
     ]
     sources = [source.error for source in found.sources if source.error]
     warnings = [warning for source in found.sources for warning in source.warnings]
-    return [*views, *unloaded, *sources, *warnings]
+    behind = [view.name for view in found.views if any(lag.changes for lag in view.lags)]
+    nobody = [
+        f"nothing maintains this project now, and {', '.join(behind)} "
+        f"{'is' if len(behind) == 1 else 'are'} behind\n  hint: `viewkeeper run`"
+    ]
+    is_idle = found.running is None and behind
+    return [*views, *unloaded, *sources, *warnings, *(nobody if is_idle else ())]
 
 
 def _view_facts(view: ViewStatus, now: float) -> list[str]:
     if not view.loaded:
-        return ["", "", "", "not loaded yet"]
+        return ["", "", "", view.state_words]
     state = f"{duration_text(max(0.0, now - (view.committed_at or 0.0)))} ago"
-    if view.problem:
-        state = f"stopped, {state}"
+    if view.state != "maintained":
+        state = f"{view.state_words}, {state}"
     return [_number_text(view.rows), _number_text(view.ts), _number_text(view.horizon), state]
 
 
@@ -235,8 +261,12 @@ def _reader_texts(source: SourceStatus) -> list[str]:
         if reader.lease_until is not None:
             until = datetime.fromtimestamp(reader.lease_until, UTC).strftime("%H:%M:%S UTC")
             who = f"a lease of {who} until {until}"
-        words.append(f"{who} from {reader.position:,}")
+        words.append(f"{who} from {_place_text(source.positions, reader.position)}")
     return words
+
+
+def _place_text(style: str, position: int | None) -> str:
+    return "" if position is None else position_text_of(style, position)
 
 
 def _number_text(value: int | None) -> str:

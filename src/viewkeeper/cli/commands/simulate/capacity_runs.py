@@ -1,10 +1,12 @@
 """`viewkeeper simulate --capacity`: which rates a machine keeps up with, and how fresh views are.
 
-Without a rate, a table of rates, and the highest one whose changes are shown soon enough.
+Without a rate, a table of rates, and the highest one whose changes are shown soon enough. What a
+batch costs is estimated, or given: `batch`, whatever is in it, and `change`, for each in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import click
@@ -22,7 +24,7 @@ from viewkeeper.simulate.capacity import (
 
 RATES = (1, 10, 100, 1_000, 5_000, 10_000, 20_000, 50_000)
 NUMBERS = ("rate", "views", "sources", "slots")
-DURATIONS = ("latency", "p95")
+DURATIONS = ("latency", "p95", "batch", "change")
 P95_SECONDS = 0.5
 HEADER = (
     f"{'changes/s':>10} {'p50':>9} {'p95':>9} {'p99':>9} {'batches/s':>10} {'changes each':>13}  "
@@ -35,11 +37,17 @@ def run_capacity(words: str) -> int:
     p95 = given.pop("p95", P95_SECONDS)
     numbers = {key: int(given[key]) for key in ("views", "sources", "slots") if key in given}
     world = CapacityWorld(given.get("rate", 1.0), **numbers, latency=given.get("latency", 0.0))
-    costs = MaintenanceCosts()
-    click.echo(
-        f"views: {world.views}, sources: {world.sources}, slots on Spark: {world.slots}, "
-        f"a source answers after {duration_text(world.latency)}"
-    )
+    costs = _costs_of(given)
+    if "batch" in given:
+        click.echo(
+            f"a batch takes {duration_text(costs.batch)}, and {1e6 * costs.read:g} us more for "
+            "each change, as given"
+        )
+    else:
+        click.echo(
+            f"views: {world.views}, sources: {world.sources}, slots on Spark: {world.slots}, "
+            f"a source answers after {duration_text(world.latency)}"
+        )
     click.echo(HEADER)
     rates = (given["rate"],) if "rate" in given else RATES
     found = [simulate_capacity(replace(world, rate=rate), costs) for rate in rates]
@@ -52,6 +60,19 @@ def run_capacity(words: str) -> int:
         else f"no rate shows 95 of 100 changes within {duration_text(p95)}"
     )
     return 0 if "rate" not in given or found[0].keeps_up else 1
+
+
+def _costs_of(given: Mapping[str, float]) -> MaintenanceCosts:
+    """Estimated costs, or measured ones, which have all that views and sources add in them."""
+    if "batch" not in given:
+        if "change" in given:
+            raise click.BadParameter('"change" goes with "batch"', param_hint="--capacity")
+        return MaintenanceCosts()
+    if beside := [key for key in ("views", "sources", "latency") if key in given]:
+        raise click.BadParameter(
+            f'"batch" has what "{beside[0]}" adds in it: leave one out', param_hint="--capacity"
+        )
+    return MaintenanceCosts.from_measured(given["batch"], given.get("change", 0.0))
 
 
 def read_words(words: str) -> dict[str, float]:
@@ -70,7 +91,7 @@ def read_words(words: str) -> dict[str, float]:
             number = read_duration(value, key) if key in DURATIONS else float(value)
         except (ValueError, ProjectError) as wrong:
             raise click.BadParameter(f'"{word}": {wrong}', param_hint="--capacity") from wrong
-        if not 0 < number < 1e9 and not (key == "latency" and number == 0):
+        if not 0 < number < 1e9 and not (key in ("latency", "change") and number == 0):
             raise click.BadParameter(f'"{word}": out of range', param_hint="--capacity")
         if key in NUMBERS[1:] and number != int(number):
             raise click.BadParameter(f'"{word}": a whole number', param_hint="--capacity")

@@ -120,7 +120,8 @@ def _parse_options(_: click.Context, __: click.Parameter, words: Sequence[str]) 
 @click.option(
     "--capacity",
     metavar="KEY=VALUE,...",
-    help="Which rates are kept up with: rate, views, sources, slots, latency, p95.",
+    help="Which rates are kept up with: rate, views, sources, slots, latency, p95; or, with what "
+    "batches took here, batch and change.",
 )
 def simulate(
     file: Path | None,

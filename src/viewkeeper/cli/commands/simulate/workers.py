@@ -101,7 +101,7 @@ def _run_portions(
         return
     # Not forked: Arrow has threads by now.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=_prepare_worker)
+    pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=prepare_worker)
     with pool:
         yield from _run_window(pool, cells, wanted, 3 * jobs)
 
@@ -130,7 +130,7 @@ def _run_seeds(cell: CampaignCell, seeds: Sequence[int]) -> list[SeedOutcome]:
     return [cell.judge_seed(seed) for seed in seeds]
 
 
-def _prepare_worker() -> None:
+def prepare_worker() -> None:
     """Ignore Ctrl-C: all processes of the terminal get it, and the first decides what it means.
 
     A worker that waits for its next portion does not notice that the first one was killed, so a
