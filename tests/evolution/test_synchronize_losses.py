@@ -206,7 +206,7 @@ def test_what_cannot_be_done_says_why_and_what_would_mend_it(
     select: str, now: Now, reason: str, mends: tuple[str, ...]
 ) -> None:
     found = follow(select, now)
-    by_hand = "edit the SQL of v, then `viewkeeper run --full-refresh v` loads it again"
+    by_hand = "edit the SQL of v, then `viewkeeper refresh v` loads it again"
     assert found == NoRewriting(reason, (*mends, by_hand))
     for line in mends[1:]:
         raw = yaml.safe_load(line)["views"]["v"]["evolution"]

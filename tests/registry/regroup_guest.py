@@ -3,7 +3,8 @@
     python -m tests.registry.regroup_guest URL MEMBER PARENT PARENT
 
 It reads the views of both parents, which puts all three into one group, then of one, then it
-leaves. `turn N` is printed after each of these.
+leaves. `turn N` is printed after each of these. It rests in between: a fast machine would change
+groups more often than the registry remembers them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import threading
 from tests.registry.order_places import SECRET
 from viewkeeper.order.registry_address import open_registry
 from viewkeeper.order.registry_protocol import MemberFacts
+
+REST_SECONDS = 0.01
 
 
 def main(url: str, member: str, one: str, other: str) -> None:
@@ -32,6 +35,7 @@ def main(url: str, member: str, one: str, other: str) -> None:
                 registry.leave_registry(member)
         turn += 1
         print(f"turn {turn}", flush=True)
+        ends.wait(REST_SECONDS)
     registry.close()
 
 

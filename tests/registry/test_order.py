@@ -170,7 +170,7 @@ def test_a_group_has_one_identity_that_members_remember(place: Place) -> None:
     for member in ("south", "unknown"):
         with pytest.raises(IdentityError, match="not the one that was joined") as refused:
             place.open().join_registry(member, reading("shop"), remembered="0" * 32)
-        assert "--full-refresh" in (refused.value.hint or "")
+        assert "viewkeeper refresh" in (refused.value.hint or "")
     assert [group.name for group in place.open().fetch_status().groups if not group.closed] == [
         south.group
     ]

@@ -51,7 +51,7 @@ def test_a_child_that_waits_for_a_group_that_was_forgotten_is_told(
     assert source.group_marks("identity 7") is None
     with pytest.raises(GapError, match="does not say any more what it took") as gap:
         source.group_marks("identity 7", needed=7)
-    assert "--full-refresh" in (gap.value.hint or "")
+    assert "viewkeeper refresh" in (gap.value.hint or "")
     # One that it has not come to yet is waited for.
     assert source.group_marks("identity 201", needed=201) is None
 

@@ -7,6 +7,7 @@ beside them.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -150,7 +151,7 @@ def test_a_look_at_an_idle_parent_reads_nothing(
 def test_plans_are_read_once_and_folded_ones_only_where_they_were_missed(
     parent: BuiltParent,
 ) -> None:
-    ledger = ParentFiles(ParentProject("sales", parent.folder))
+    ledger = ParentFiles(ParentProject("sales", parent.folder), time.monotonic)
     for _ in range(3):
         parent.commit({"lines": {}})
     ledger.current_head()

@@ -63,3 +63,27 @@ def test_slots_help_where_batches_are_large() -> None:
     worlds = [CapacityWorld(1.0, views=4, slots=slots) for slots in (2, 16)]
     few, many = (find_ceiling(world, COSTS, 20.0) for world in worlds)
     assert many > 1.5 * few
+
+
+def test_costs_are_found_again_in_the_batches_that_they_made() -> None:
+    made = MaintenanceCosts.from_measured(0.04, 60e-6)
+    world = CapacityWorld(1.0)
+    fitted = MaintenanceCosts.fit_batches(
+        [[(n, world.batch_seconds(n, made))] for n in (10, 99, 400)]
+    )
+    assert fitted.batch == pytest.approx(made.batch)
+    assert fitted.read == pytest.approx(made.read)
+    assert fitted.spread == pytest.approx(0.0, abs=1e-6)
+    alike = MaintenanceCosts.fit_batches([[(10, 0.02), (10, 0.04)]])
+    assert alike.batch == pytest.approx(0.03)
+    assert alike.read == 0.0
+    assert alike.spread > 0.3
+
+
+def test_batches_that_differ_make_the_oldest_changes_older() -> None:
+    steady = MaintenanceCosts.from_measured(0.04, 60e-6)
+    world = CapacityWorld(1_000)
+    even, uneven = (
+        simulate_capacity(world, replace(steady, spread=spread)) for spread in (0.0, 0.6)
+    )
+    assert uneven.p95 / uneven.p50 > 1.3 * even.p95 / even.p50

@@ -9,8 +9,10 @@ get, and how many pile up, is what the simulation says.
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import exp, log
 
 LOOK_SECONDS = 0.002
 """A change is seen so long after its commit, at most, while changes come often."""
@@ -23,7 +25,8 @@ BATCHES_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceCosts:
-    """What each part of a batch takes, in seconds; by default as measured on two cores."""
+    """What each part of a batch takes, in seconds; by default estimated from the processor's time
+    of small batches over SQLite on two cores (`make bench`)."""
 
     batch: float = 0.006
     """A look, a plan, a record in the journal: whatever is in the batch."""
@@ -39,6 +42,43 @@ class MaintenanceCosts:
     """A Spark job, whatever is in it."""
     task: float = 12e-6
     """To sweep one change for one view in a task."""
+
+    spread: float = 0.0
+    """How much batches of one size differ: the standard deviation of the logarithm of their time.
+    On a machine that has other work they do."""
+
+    @staticmethod
+    def from_measured(batch: float, change: float, spread: float = 0.0) -> MaintenanceCosts:
+        """Costs that were measured with the very views and sources that are asked about."""
+        return MaintenanceCosts(
+            batch, view=0.0, question=0.0, read=change, swept=0.0, spread=spread
+        )
+
+    @staticmethod
+    def fit_batches(runs: Sequence[Sequence[tuple[float, float]]]) -> MaintenanceCosts:
+        """What batches have cost, by the line that fits the medians of some runs best; a batch is
+        how many changes it had, and how many seconds it took.
+
+        Not by all batches: a batch is large because the one before it took long, so within a run
+        sizes and times belong together on a busy machine, whatever a change costs.
+
+        >>> costs = MaintenanceCosts.fit_batches([[(10, 0.011)], [(1_000, 0.11)], [(2_000, 0.21)]])
+        >>> round(costs.batch, 4), round(costs.read, 7), round(costs.spread, 4)
+        (0.01, 0.0001, 0.0)
+        """
+        middles = [tuple(map(statistics.median, zip(*run, strict=True))) for run in runs]
+        sizes, seconds = ([each[n] for each in middles] for n in (0, 1))
+        batch, change = statistics.median(seconds), 0.0
+        if len(set(sizes)) > 1:
+            line = statistics.linear_regression(sizes, seconds)
+            if line.slope > 0:
+                change, batch = line.slope, max(line.intercept, min(seconds) / 2)
+        ratios = [
+            log(taken / usual)
+            for run, (_, usual) in zip(runs, middles, strict=True)
+            for _, taken in run
+        ]
+        return MaintenanceCosts.from_measured(batch, change, statistics.pstdev(ratios))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +141,7 @@ def simulate_capacity(
             oldest = now + rng.expovariate(world.rate)
             now, waiting = oldest + rng.uniform(0, LOOK_SECONDS), 1
         size, began = waiting, now
-        took = world.batch_seconds(size, costs)
+        took = world.batch_seconds(size, costs) * exp(rng.gauss(0.0, costs.spread))
         now += took
         if began > SIMULATED_SECONDS / 3:
             ages += _ages_between(oldest, began, now, size)

@@ -282,8 +282,8 @@ class SimulatedWorld:
         transaction = self._transaction_named(name)
         self.committed.append(name)
         parts = {s: self.sources[s].commit_transaction(transaction) for s in transaction.parts}
-        changes = [_part_text(part) for part in transaction.parts.values()]
-        self.trace.note_commit(name, parts, changes)
+        changed = transaction.parts.values()
+        self.trace.note_commit(name, parts, lambda: [_part_text(part) for part in changed])
         self._send_reports(name, parts)
 
     def _send_reports(self, name: str, parts: Mapping[str, int]) -> None:
@@ -361,7 +361,7 @@ class SimulatedWorld:
                     self.store.note_stamp(action)
                 case algorithm_protocol.CommitAction():
                     self.store.apply_commit(action)
-                    self.trace.note_store(action, self.store.visible_rows)
+                    self.trace.note_store(action, self.store.states[-1].rows)
                 case AcknowledgeAction():
                     self.sources[action.source].acknowledge_position(action.position)
                 case _:

@@ -6,8 +6,8 @@ was said, in the words of the papers: transactions by name, questions by number,
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -45,13 +45,30 @@ class TraceEntry:
     rows: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class EntryText:
+    """What an entry says; of what was handed over with it, nothing changes any more."""
+
+    text: str
+    names: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+
+
 class Trace:
     """Entries as they happen; `places` are those of the view, for names of what is asked."""
 
     def __init__(self, places: Sequence[Place] = ()) -> None:
-        self.entries: list[TraceEntry] = []
         self.steps: list[str] = []
         self._places = places
+        self._entries: list[TraceEntry] = []
+        self._waiting: deque[Callable[[], TraceEntry]] = deque()
+
+    @property
+    def entries(self) -> list[TraceEntry]:
+        """All that has happened so far; put into words only now, since most runs are never read."""
+        while self._waiting:
+            self._entries.append(self._waiting.popleft()())
+        return self._entries
 
     def begin_step(self, step: str) -> None:
         self.steps.append(step)
@@ -59,40 +76,57 @@ class Trace:
     def _add_entry(
         self,
         what: What,
-        text: str,
+        write: Callable[[], EntryText],
         sources: tuple[str, ...] = (),
-        names: tuple[str, ...] = (),
         number: int | None = None,
-        rows: tuple[str, ...] = (),
     ) -> None:
-        self.entries.append(TraceEntry(len(self.steps), text, what, sources, names, number, rows))
+        step = len(self.steps)
 
-    def note_commit(self, name: str, parts: Mapping[str, int], changes: Sequence[str]) -> None:
-        self._add_entry("commit", name, sources=tuple(parts), names=(name,), rows=tuple(changes))
+        def write_entry() -> TraceEntry:
+            said = write()
+            return TraceEntry(step, said.text, what, sources, said.names, number, said.rows)
+
+        self._waiting.append(write_entry)
+
+    def note_commit(
+        self, name: str, parts: Mapping[str, int], changes: Callable[[], Iterable[str]]
+    ) -> None:
+        self._add_entry(
+            "commit", lambda: EntryText(name, (name,), tuple(changes())), sources=tuple(parts)
+        )
 
     def note_delivery(self, names: Iterable[str], sources: Sequence[str]) -> None:
         told = tuple(names)
-        self._add_entry("deliver", ", ".join(told), sources=tuple(sources), names=told)
+        self._add_entry("deliver", lambda: EntryText(", ".join(told), told), sources=tuple(sources))
 
     def note_ask(self, ask: AskAction, again: bool = False) -> None:
         what: What = "ask again" if again else "ask"
-        self._add_entry(what, self.question_text(ask), sources=(ask.source,), number=ask.number)
+        self._add_entry(
+            what,
+            lambda: EntryText(self.question_text(ask)),
+            sources=(ask.source,),
+            number=ask.number,
+        )
 
     def note_evaluation(self, ask: AskAction, answers: Sequence[Answer]) -> None:
-        rows = tuple(rows_text(answer.rows) for answer in answers)
-        self._add_entry(
-            "evaluate", "; ".join(rows), sources=(ask.source,), number=ask.number, rows=rows
-        )
+        def write_rows() -> EntryText:
+            rows = tuple(rows_text(answer.rows) for answer in answers)
+            return EntryText("; ".join(rows), rows=rows)
+
+        self._add_entry("evaluate", write_rows, sources=(ask.source,), number=ask.number)
 
     def note_answer(self, ask: AskAction) -> None:
         """An answer is used; `names` are the transactions that arrived since it was asked for."""
-        names = self._delivered_since(ask.number)
-        text = f"A{ask.number}"
-        self._add_entry("answer", text, sources=(ask.source,), number=ask.number, names=names)
+        self._add_entry(
+            "answer",
+            lambda: EntryText(f"A{ask.number}", self._delivered_since(ask.number)),
+            sources=(ask.source,),
+            number=ask.number,
+        )
 
     def _delivered_since(self, number: int) -> tuple[str, ...]:
         names: list[str] = []
-        for entry in reversed(self.entries):
+        for entry in reversed(self._entries):
             if entry.what == "deliver":
                 names += reversed(entry.names)
             elif entry.what == "ask" and entry.number == number:
@@ -101,15 +135,21 @@ class Trace:
 
     def note_compensation(self, place: int, rows: Mapping[Row, int]) -> None:
         relation = self._places[place].relation
-        told = f"{relation.table} {signed_text(rows)}"
-        self._add_entry("compensate", told, sources=(relation.source,))
+        self._add_entry(
+            "compensate",
+            lambda: EntryText(f"{relation.table} {signed_text(rows)}"),
+            sources=(relation.source,),
+        )
 
     def note_store(self, commit: CommitAction, rows: Mapping[Row, int]) -> None:
-        told = tuple(text for change in commit.changes if (text := _change_text(change)))
-        self._add_entry("store", f"ts {commit.ts}", names=told, rows=(write_bag(rows),))
+        def write_changes() -> EntryText:
+            told = tuple(text for change in commit.changes if (text := _change_text(change)))
+            return EntryText(f"ts {commit.ts}", told, (write_bag(rows),))
+
+        self._add_entry("store", write_changes)
 
     def note_crash(self) -> None:
-        self._add_entry("crash", "crash")
+        self._add_entry("crash", lambda: EntryText("crash"))
 
     def question_text(self, ask: AskAction) -> str:
         """A question in a few words: of which relation, for which keys."""

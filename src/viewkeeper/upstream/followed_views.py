@@ -19,12 +19,12 @@ gets the same.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from viewkeeper.errors import SchemaError, suggest_nearest
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.sources.tables.column_type import TableColumns
 from viewkeeper.sources.tables.shape import describe_file_table
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
@@ -57,11 +57,14 @@ from viewkeeper.warehouse.metadata.head import Head, ViewHead
 class FollowedViews:
     """What a child remembers of a parent; used under the source's lock."""
 
-    def __init__(self, parent: ParentProject, home: Path | None) -> None:
+    def __init__(
+        self, parent: ParentProject, files: StateFiles | None, steady: Callable[[], float]
+    ) -> None:
+        """`steady` gives seconds that never decrease."""
         self.parent = parent
-        self.files = ParentFiles(parent)
-        self.names = SourceHandles(home)
-        self.memory = ParentMemory(home)
+        self.files = ParentFiles(parent, steady)
+        self.names = SourceHandles(files)
+        self.memory = ParentMemory(files)
         self._continuity = ParentContinuity(parent, self.files, self.memory)
         self._wanted: set[str] = set()
         self.reported = 0

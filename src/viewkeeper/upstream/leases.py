@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,7 +51,8 @@ class ChildLeases:
     project: str
 
     def own_lease(self) -> Lease | None:
-        return lease_of(self.parent.root, self.child)
+        with self._asking_parent("its leases cannot be read"):
+            return lease_of(self.parent.root, self.child)
 
     def move_lease(self, ts: int) -> None:
         """Need states from a ts on, and none before it."""
@@ -68,23 +70,31 @@ class ChildLeases:
         self._take_lease(f"{self.child}-{name}", ts, until)
 
     def end_hold(self, name: str) -> None:
-        end_lease(self.parent.root, f"{self.child}-{name}")
+        with self._asking_parent("a lease cannot be ended there"):
+            end_lease(self.parent.root, f"{self.child}-{name}")
 
     def end_all(self, force: bool, now: float) -> tuple[str, ...]:
         """End our leases, by `force` those of everybody; whose are left."""
         root, left = self.parent.root, []
-        for lease in active_leases(root, now):
-            if force or (self.child and lease.child.startswith(self.child)):
-                end_lease(root, lease.child)
-            else:
-                left.append(str(lease))
+        with self._asking_parent("a lease cannot be ended there"):
+            for lease in active_leases(root, now):
+                if force or (self.child and lease.child.startswith(self.child)):
+                    end_lease(root, lease.child)
+                else:
+                    left.append(str(lease))
         return tuple(sorted(left))
 
     def _take_lease(self, child: str, ts: int, until: float | None = None) -> None:
-        try:
+        with self._asking_parent("a lease cannot be left there"):
             take_lease(self.parent.root, Lease(child, ts, self.project, until))
+
+    @contextmanager
+    def _asking_parent(self, trouble: str) -> Iterator[None]:
+        """Inside, what fails in the parent's storage makes it a source that is away."""
+        try:
+            yield
         except WarehouseError as error:
-            raise self.parent.away_error("a lease cannot be left there", str(error)) from error
+            raise self.parent.away_error(trouble, str(error)) from error
 
 
 def active_leases(root: StoragePath, now: float) -> list[Lease]:

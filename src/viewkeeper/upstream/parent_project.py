@@ -9,10 +9,11 @@ its sources are warehouses themselves. Their *global ids* are followed up to the
 is what a view is ultimately made from.
 
 A child looks every few milliseconds. While nothing is committed there, a look is two questions to
-the file system: whether the head, one file that is replaced by rename, is the same, and how far the
-journal is shown. When one has changed the newest head is read, with the plans that the journal
-shows and the files of plans with the numbers that follow. Old plans are folded into one file in
-time; that is read only if a plan was folded before it was seen here.
+the storage: whether the head, one file that is replaced whole, is the same, and how far the journal
+is shown. When one has changed the newest head is read, with the plans that the journal shows and
+the files of plans with the numbers that follow. Old plans are folded into one file in time; that is
+read only if a plan was folded before it was seen here. In object storage, where every question is a
+request that is paid for, a child that has looked often in vain rests in between (`RestingLooks`).
 
 What is read may already have more than the head says: the file of a plan is there before its
 record. Nobody takes a ts beyond the head from it. Of the journal only what is shown counts: a plan
@@ -21,9 +22,8 @@ behind it may be formed anew, under the same number.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -35,15 +35,15 @@ from viewkeeper.errors import (
     DefinitionError,
     GapError,
     ProjectError,
+    RequestTroubleError,
     SourceAwayError,
     reload_hint,
 )
 from viewkeeper.order.global_id import base_name
 from viewkeeper.sources.kinds import WAREHOUSE
 from viewkeeper.sources.settings import read_yaml
-from viewkeeper.storage.journal_file import Mark as JournalMark
-from viewkeeper.storage.journal_file import read_shown_mark
-from viewkeeper.storage.warehouse_address import require_folder
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.storage.stored_files import open_address, read_mark, storage_of
 from viewkeeper.warehouse.metadata.coordination import FILE as COORDINATION
 from viewkeeper.warehouse.metadata.coordination import Coordination, read_coordination
 from viewkeeper.warehouse.metadata.head import (
@@ -51,10 +51,10 @@ from viewkeeper.warehouse.metadata.head import (
     Head,
     ViewHead,
     advance_by_journal,
+    read_commit_mark,
     read_head,
     read_journal,
 )
-from viewkeeper.warehouse.metadata.journal_tail import FOLDER as FOLDER_OF_JOURNAL
 from viewkeeper.warehouse.metadata.plan_files import (
     BatchPlan,
     Ledger,
@@ -64,6 +64,7 @@ from viewkeeper.warehouse.metadata.plan_files import (
     load_plans,
     plans_after,
 )
+from viewkeeper.warehouse.metadata.record import FOLDER as FOLDER_OF_JOURNAL
 from viewkeeper.warehouse.metadata.warehouse_identity import FILE as FILE_OF_IDENTITY
 from viewkeeper.warehouse.metadata.warehouse_identity import read_identity
 
@@ -71,6 +72,9 @@ FILE = "viewkeeper.yml"
 VIEWS = "views"
 DEPTH_MAX = 100
 """Warehouses behind each other; more is a project that reads itself."""
+
+UNREADABLE = (CorruptError, RequestTroubleError, OSError)
+"""What reading a warehouse may meet that is no fault of who reads it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,6 @@ class ParentProject:
         file = self.folder / FILE
         try:
             raw = read_yaml(file)
-            if isinstance(raw, dict):
-                require_folder(str(raw.get("warehouse", "")), f'{file}: "warehouse"')
         except ProjectError as error:
             raise self.away_error(
                 f"{file} cannot be read", f"{error.message}: {error.detail}"
@@ -99,29 +101,42 @@ class ParentProject:
         return raw
 
     @cached_property
-    def root(self) -> Path:
-        """Its warehouse."""
-        return self.folder / str(self.settings["warehouse"])
+    def root(self) -> StoragePath:
+        """Its warehouse; SourceAwayError if its address or the options for it make no sense."""
+        settings, file = self.settings, self.folder / FILE
+        local = settings.get("local")
+        try:
+            return open_address(
+                settings["warehouse"],
+                self.folder,
+                settings.get("storage"),
+                str(local) if local else None,
+                str(file),
+            )
+        except ProjectError as error:
+            raise self.away_error(error.message, error.detail or "") from error
 
     def load_head(self) -> Head:
         """What is committed there; SourceAwayError if that cannot be read."""
-        if not (self.root / NAME).exists():
-            raise self.away_error(f"there is no warehouse in {self.root}")
         try:
+            self._require_warehouse()
             return read_head(self.root)
-        except (CorruptError, OSError) as error:
+        except UNREADABLE as error:
             raise self.damaged_error(error) from error
 
     def load_journal(self) -> tuple[Head, list[BatchPlan]]:
         """What is committed there, and the plans that only the journal may have."""
-        if not (self.root / NAME).exists():
-            raise self.away_error(f"there is no warehouse in {self.root}")
         try:
+            self._require_warehouse()
             head, tail = read_journal(self.root)
             plans = [decode_plan(data, self.root / FOLDER_OF_JOURNAL) for data in tail.plans]
             return advance_by_journal(head, tail), plans
-        except (CorruptError, OSError) as error:
+        except UNREADABLE as error:
             raise self.damaged_error(error) from error
+
+    def _require_warehouse(self) -> None:
+        if not (self.root / NAME).is_file():
+            raise self.away_error(f"there is no warehouse in {self.root}")
 
     def has_definition(self, view: str) -> bool:
         """Whether its project has a view of this name, loaded or not."""
@@ -140,14 +155,14 @@ class ParentProject:
         """Its ledger; SourceAwayError if that cannot be read."""
         try:
             return load_ledger(self.root)
-        except (CorruptError, OSError) as error:
+        except UNREADABLE as error:
             raise self.damaged_error(error) from error
 
     def load_identity(self) -> str:
         """What tells its warehouse from any other, made with it."""
         try:
             return read_identity(self.root)
-        except (CorruptError, OSError) as error:
+        except UNREADABLE as error:
             raise self.away_error(
                 f"{self.root / FILE_OF_IDENTITY} cannot be read", str(error)
             ) from error
@@ -163,7 +178,7 @@ class ParentProject:
 
     def damaged_error(self, error: Exception) -> SourceAwayError:
         """A file of its warehouse cannot be believed; it is waited for until it can."""
-        hint = error.hint if isinstance(error, CorruptError) else None
+        hint = error.hint if isinstance(error, CorruptError | RequestTroubleError) else None
         return SourceAwayError(
             self.name,
             f"the warehouse in {self.root} cannot be read",
@@ -238,7 +253,9 @@ def common_base(bases: Mapping[str, frozenset[str]]) -> tuple[str, str, str] | N
 
 TRIM_ENTRIES = 10_000
 
-FileMark = tuple[int, int, int]
+LOOKS_IN_VAIN = 20
+REST_SECONDS = 0.25
+"""After so many looks in a row without news the next one is no sooner than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,23 +295,52 @@ def group_by_state(
     return found
 
 
+class RestingLooks:
+    """Whether it is time to ask object storage again.
+
+    Only who asks all the time has to wait: a refresh now and then sees what was committed before.
+    """
+
+    def __init__(self, steady: Callable[[], float]) -> None:
+        """`steady` gives seconds that never decrease."""
+        self._steady = steady
+        self._asked_at = 0.0
+        self._vain = 0
+
+    def is_due(self) -> bool:
+        return self._vain < LOOKS_IN_VAIN or self._steady() >= self._asked_at + REST_SECONDS
+
+    def note_look(self, is_news: bool) -> None:
+        """Storage was asked, and had news or not."""
+        now = self._steady()
+        is_soon = now < self._asked_at + 2 * REST_SECONDS
+        self._vain = self._vain + 1 if is_soon and not is_news else 0
+        self._asked_at = now
+
+
 class ParentFiles:
     """What is known of a parent's warehouse; used under the source's lock."""
 
-    def __init__(self, parent: ParentProject) -> None:
+    def __init__(self, parent: ParentProject, steady: Callable[[], float]) -> None:
+        """`steady` gives seconds that never decrease, by which looks in object storage rest."""
         self._parent = parent
         self._head = Head()
-        self._mark: tuple[FileMark, JournalMark | None] | None = None
+        self._mark: tuple[object, object] | None = None
+        self._looks = RestingLooks(steady)
         self._entries: list[LedgerEntry] = []
         self._plan = 0
         self._identity = ""
-        self._coordination: tuple[FileMark | None, Coordination | None] = (None, None)
+        self._coordination: tuple[object, Coordination | None] = (None, None)
         self.readings = 0
         """How often everything was read, because it was the first time or did not continue."""
 
     def current_head(self) -> Head:
         """What is committed now; SourceAwayError if that cannot be read."""
+        is_remote = storage_of(self._parent.root).has_lasting_journal
+        if is_remote and not self._looks.is_due():
+            return self._head
         mark = self._current_mark()
+        self._looks.note_look(is_news=mark is None or mark != self._mark)
         if mark is None or mark != self._mark:
             (head, shown), identity = self._parent.load_journal(), self._parent.load_identity()
             if identity != self._identity:
@@ -302,21 +348,19 @@ class ParentFiles:
                 self._identity, self._plan = identity, 0
             try:
                 self._read_plans(head, shown)
-            except (CorruptError, OSError) as error:
+            except UNREADABLE as error:
                 self._mark = None
                 raise self._parent.damaged_error(error) from error
             # What is committed since the mark was taken is seen by the next look.
             self._head, self._mark = head, mark
         return self._head
 
-    def _current_mark(self) -> tuple[FileMark, JournalMark | None] | None:
+    def _current_mark(self) -> tuple[object, object] | None:
         """What changes with every commit there; None if there is no head."""
-        file, at = _file_mark(self._parent.root / NAME), self._head.journal
-        if file is None:
-            return None
-        return file, read_shown_mark(
-            self._parent.root / FOLDER_OF_JOURNAL / at.segment
-        ) if at else None
+        try:
+            return read_commit_mark(self._parent.root, self._head)
+        except UNREADABLE as error:
+            raise self._parent.damaged_error(error) from error
 
     @property
     def last_ts(self) -> int:
@@ -330,14 +374,14 @@ class ParentFiles:
 
     def current_coordination(self) -> Coordination | None:
         """What the warehouse says of the groups that it has been in."""
-        mark = _file_mark(self._parent.root / COORDINATION)
-        if mark is None:
-            return None
-        if mark != self._coordination[0]:
-            try:
+        try:
+            mark = read_mark(self._parent.root / COORDINATION)
+            if mark is None:
+                return None
+            if mark != self._coordination[0]:
                 self._coordination = mark, read_coordination(self._parent.root)
-            except (CorruptError, OSError) as error:
-                raise self._parent.damaged_error(error) from error
+        except UNREADABLE as error:
+            raise self._parent.damaged_error(error) from error
         return self._coordination[1]
 
     def forgotten_error(self, told: Coordination) -> GapError:
@@ -375,15 +419,6 @@ class ParentFiles:
             if plan.n == self._plan + 1:
                 self._entries += plan.entries
                 self._plan = plan.n
-
-
-def _file_mark(path: Path) -> FileMark | None:
-    """What changes whenever a file is replaced; None if there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _ts_of(entry: LedgerEntry) -> int:

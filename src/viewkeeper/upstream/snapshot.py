@@ -22,7 +22,6 @@ import pyarrow as pa
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import (
     BrokenQueryError,
-    CorruptError,
     GapError,
     SourceAwayError,
     SourceError,
@@ -33,7 +32,7 @@ from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, KeyRange, Lookup, Scan
-from viewkeeper.upstream.parent_project import ParentProject, progress_of
+from viewkeeper.upstream.parent_project import UNREADABLE, ParentProject, progress_of
 from viewkeeper.upstream.view_shapes import ViewShapeHistory, live_columns_of
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
@@ -85,7 +84,7 @@ class ViewReader:
             view = self.find_view(self.parent.load_head(), handle, columns, at)
             try:
                 return action(view)
-            except CorruptError as error:
+            except UNREADABLE as error:
                 place = view.table, view.location.version, len(view.unflushed)
                 if place in seen:
                     raise self.parent.damaged_error(error) from error

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from viewkeeper.errors import ProjectError, SourceAwayError
 from viewkeeper.order.mediator import OrderMark
+from viewkeeper.sources.bucket_state import open_state_files
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import (
     Boundary,
@@ -33,6 +34,7 @@ from viewkeeper.updates.source_protocol import (
     TableBatches,
     TableDescription,
     Tables,
+    TableSize,
 )
 from viewkeeper.upstream.doctor import diagnose_parent, health_of
 from viewkeeper.upstream.followed_views import FollowedViews, ViewTables, look_for_transactions
@@ -61,8 +63,9 @@ class WarehouseSource:
                 hint="`path` is the folder of another project; a view of this one can be written "
                 "into the SQL of the other",
             )
-        self._home = Path(settings.home) if settings.home else None
-        self._views = FollowedViews(self.parent, self._home)
+        self._files = open_state_files(settings) if settings.home else None
+        self._home = self._files.local if self._files is not None else None
+        self._views = FollowedViews(self.parent, self._files, time.monotonic)
         self._tables = ViewTables(self._views)
         self._leases = ChildLeases(self.parent, reader, str(self.project))
         self._lock = threading.RLock()
@@ -77,6 +80,11 @@ class WarehouseSource:
     def describe_table(self, handle: str) -> TableDescription:
         with self._lock:
             return self._tables.describe_table(handle)
+
+    def estimate_size(self, table: str) -> TableSize:
+        """The rows that the view has now."""
+        view = self.parent.load_head().shown_views.get(table)
+        return TableSize(None if view is None else view.rows)
 
     def follow_tables(self, tables: Tables) -> int:
         """Have the parent keep its past for us from now on; the ts that these views have reached.

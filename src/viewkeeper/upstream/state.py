@@ -1,21 +1,19 @@
 """A child's memory of a parent: which warehouse it is, and the reported shapes of its views.
 
-Kept in the source's own folder of the child's warehouse. A folder that holds another warehouse now,
-or one that was restored from a backup and went on from there, is noticed by it: the ledger then has
-another transaction, or none, at the ts that was remembered. That is a GapError, never a silent
-continuation.
+Kept among what the source remembers, in the child's warehouse. A folder that holds another
+warehouse now, or one that was restored from a backup and went on from there, is noticed by it: the
+ledger then has another transaction, or none, at the ts that was remembered. That is a GapError,
+never a silent continuation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import GapError, reload_hint
-from viewkeeper.sources.state_files import read_state_file
-from viewkeeper.storage.sealed_json import write_sealed
+from viewkeeper.sources.state_files import StateFiles
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
 from viewkeeper.upstream.parent_project import ParentFiles, ParentProject
@@ -42,25 +40,25 @@ class FollowedParent:
 
 
 class ParentMemory:
-    """The file; without a folder it is kept in memory only."""
+    """The file; without files it is kept in memory only."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._file = folder / FILE if folder is not None else None
+    def __init__(self, files: StateFiles | None) -> None:
+        self._files = files
         self.now: FollowedParent | None = None
-        if self._file is not None:
-            self.now = read_state_file(self._file, "parent", _decode_parent)
+        if files is not None:
+            self.now = files.read_file(FILE, "parent", _decode_parent)
 
     def save_parent(self, followed: FollowedParent) -> None:
         if followed == self.now:
             return
         self.now = followed
-        if self._file is not None:
-            write_sealed(self._file, "parent", _encode_parent(followed))
+        if self._files is not None:
+            self._files.write_file(FILE, "parent", _encode_parent(followed))
 
     def forget_parent(self) -> None:
         self.now = None
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+        if self._files is not None:
+            self._files.remove_files([FILE])
 
     def save_shapes(self, table: str, history: ViewShapeHistory) -> None:
         """Remember the shapes of a table."""

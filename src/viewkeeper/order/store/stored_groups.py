@@ -278,7 +278,7 @@ class StoredGroups:
             rows("UPDATE registry_group SET closed = ? WHERE name = ?", number, group)
             rows("UPDATE registry_reporter SET until = 0 WHERE grp = ?", group)
         for members in change.opened:
-            name = self._new_name(rows, members)
+            name = self._new_name(rows, members, number)
             rows(
                 "INSERT INTO registry_group (name, identity, last, closed, opened)"
                 " VALUES (?, ?, 0, 0, ?)",
@@ -292,9 +292,15 @@ class StoredGroups:
                     *(name, member, facts_text(after[member]), member),
                 )
 
-    def _new_name(self, rows: StatementRunner, members: tuple[str, ...]) -> str:
-        """The name of these members; with a number where a group had it before."""
+    def _new_name(self, rows: StatementRunner, members: tuple[str, ...], number: int) -> str:
+        """The name of these members; with a number where a group had it before.
+
+        A group that had it may be forgotten by now, and a member still remember its order: from
+        the first regrouping on that can have forgotten one, the number is that of the regrouping.
+        """
         plain = group_name_of(members)
+        if number > self._windows.groups:
+            return f"{plain}.{number}"
         alike = "SELECT name FROM registry_group WHERE substr(name, 1, ?) = ?"
         used = {name for (name,) in rows(alike, len(plain), plain)}
         name, count = plain, 1

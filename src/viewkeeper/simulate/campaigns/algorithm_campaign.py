@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from viewkeeper.check.checker import Verdict, check_history
@@ -80,12 +81,18 @@ class SeedOutcome:
 
 
 def scenario_of(cell: AlgorithmCell, seed: int) -> Scenario:
+    kind = KINDS[cell.subject.name]
+    return _draw_scenario(seed, cell.shape, cell.transactions, kind.keyed, kind.one_source)
+
+
+@lru_cache(maxsize=1024)
+def _draw_scenario(
+    seed: int, shape: JoinShape | None, transactions: Transactions, keyed: bool, one_source: bool
+) -> Scenario:
+    """The scenario of a seed; kept, because most algorithms are tried in the same ones."""
     rng = random.Random(f"{seed} scenario")
     drawn = JoinShape.read_shape(rng.choice(SHAPES))
-    kind = KINDS[cell.subject.name]
-    return random_scenario(
-        rng, Workload(cell.shape or drawn, cell.transactions, kind.keyed, kind.one_source)
-    )
+    return random_scenario(rng, Workload(shape or drawn, transactions, keyed, one_source))
 
 
 def run_seed(cell: AlgorithmCell, seed: int) -> SeedOutcome:
