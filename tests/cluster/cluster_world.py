@@ -58,12 +58,14 @@ class ClusterWorld:
             rows = [(n, f"customer {n}", n % 7) for n in range(CUSTOMERS)]
             crm.executemany("INSERT INTO customer VALUES (%s, %s, %s)", rows)
 
-    def make_machine(self, name: str, master: str, settings: str = "") -> Path:
+    def make_machine(
+        self, name: str, master: str, settings: str = "", warehouse: str | None = None
+    ) -> Path:
         """A project folder of its own, over the same warehouse."""
         project = self._folder / name
         (project / "views").mkdir(parents=True)
         (project / "viewkeeper.yml").write_text(
-            f"warehouse: {self._folder / 'shared'}\n"
+            f"warehouse: {warehouse or self._folder / 'shared'}\n"
             "batch: {inline_rows: 0, part_rows: 2000}\n"
             f"sources:\n  shop: {{kind: postgres, url: '{self._shop_url}'}}\n"
             f"  crm: {{kind: mariadb, url: '{self._crm_url}'}}\n"

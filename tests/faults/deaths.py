@@ -76,6 +76,12 @@ STEPS = {
 }
 """Every step of a commit, of its aftermath and of upkeep, by name."""
 
+JOURNAL = ("segment", "journal", "mark", "journal synced", "flush", "flushed plans", "flushed logs")
+"""Steps of commits that the journal takes: whose results are no files of their own."""
+
+ONCE = ("segment",)
+"""What a short run surely does no more than once."""
+
 REPORT_STEPS = {
     "groups": f"{ENGINE}.batch.state_indexes:StateIndexes.find_groups@{{}}",
     "groups advanced": f"{ENGINE}.batch.staged_run:advance_fold@{{}}",
@@ -100,9 +106,25 @@ SPARK_STEPS = {
 }
 """Every step that needs Spark, and the log of what it has rewritten."""
 
+REFRESH_STEPS = {
+    "new table": f"{WAREHOUSE}.store:Store.new_table@{{}}",
+    "loaded": f"{ENGINE}.load.loader:load_view@{{}}",
+    "swap": f"{ENGINE}.load.loader:ViewLoad.take_changes@{{}}",
+    "swapped": f"{ENGINE}.load.loader:Loader.end_parts@{{}}",
+}
+"""Every step of a refresh beside what is stored, but for its record."""
+
+LANE_STEPS = {
+    "lane begun": f"{ENGINE}.lanes.lane_batch:Lanes.begin_batch@{{}}",
+    "lane swept": f"{ENGINE}.lanes.lane_batch:LaneBatch._sweep@{{}}",
+    "lane handed over": f"{ENGINE}.lanes.lane_batch:LaneBatch.take_outcome@{{}}",
+    "lane committed": f"{ENGINE}.plan_runner:PlanRunner._commit_lane@{{}}",
+}
+"""Every step of a view that advances apart."""
+
 RECOVERY = {
     "journal resumed": f"{WAREHOUSE}.group_commit:GroupCommit.resume_journal@{{}}",
-    "journal copied": f"{WAREHOUSE}.journal_writer:JournalWriter.copy_frames@{{}}",
+    "journal copied": f"{WAREHOUSE}.group_commit:JournalWriter.copy_frames@{{}}",
     "cut back": f"{WAREHOUSE}.lake.delta_log:cut_back@{{}}",
     "redo": f"{WAREHOUSE}.redo:OpenTables.redo_record@{{}}",
     "redone head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
@@ -112,7 +134,14 @@ RECOVERY = {
 }
 """Every step of a restart."""
 
-ALL_STEPS = {**STEPS, **REPORT_STEPS, **SPARK_STEPS, **RECOVERY}
+ALL_STEPS = {
+    **STEPS,
+    **REPORT_STEPS,
+    **SPARK_STEPS,
+    **REFRESH_STEPS,
+    **LANE_STEPS,
+    **RECOVERY,
+}
 
 FULL = {
     "plan": f"{WAREHOUSE}.metadata.plan_files:write_plan@{{}}",

@@ -101,12 +101,16 @@ class Ordeal:
 
     def finish(self, options: tuple[str, ...] = ()) -> None:
         """Nobody writes any more: run until all is shown, stop cleanly, judge."""
-        with maintainer(self.project, *options) as process:
-            self.wait_until(self.is_caught_up, process)
-            assert process.stop() == 0, process.output
+        self.catch_up(options)
         self.judge.check_end()
         for name in TABLES:
             assert self.ask(name, "SELECT count(*) FROM _viewkeeper_log") <= 1, f"{name}: no trim"
+
+    def catch_up(self, options: tuple[str, ...] = ()) -> None:
+        """Run until all is shown, and stop cleanly."""
+        with maintainer(self.project, *options) as process:
+            self.wait_until(self.is_caught_up, process)
+            assert process.stop() == 0, process.output
 
     def wait_until(self, true: Callable[[], bool], process: Process) -> None:
         """Wait for something that the maintainer shall do."""

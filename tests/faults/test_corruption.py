@@ -1,7 +1,8 @@
 """Random damage of a finished warehouse: whatever the store reads then is right, or refused.
 
-A warehouse with several views, merged and folded, is copied; one file of it, of any kind, is
-flipped, cut, zeroed, doubled, emptied or removed. Then it is looked at as `status` does, read by
+A warehouse with several views, merged and folded, is copied, as it is and as a killed maintainer
+left it, with its last commits in the journal alone; one file of it, of any kind, is flipped, cut,
+zeroed, doubled, emptied or removed. Then it is looked at as `status` does, read by
 Arrow, scrubbed, opened, given another batch and read again; `test_damaged_projects` has sources and
 Spark. Every outcome is the right rows or an error of ours: *silently wrong* is 0, and so are
 other exceptions.
@@ -15,6 +16,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,9 +28,10 @@ from tests.warehouse.model import SCHEMA, bag, signed
 from viewkeeper.engine.connections.open_sources import reader_of
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.handles import SourceHandles
-from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.sources.state_files import FolderStateFiles
+from viewkeeper.warehouse import group_commit
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.metadata.head import Head, read_head
+from viewkeeper.warehouse.metadata.head import Head, read_flushed_head, read_head
 from viewkeeper.warehouse.metadata.plan_files import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, Create, DataFile
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
@@ -39,6 +42,7 @@ from viewkeeper.warehouse.store import Store
 
 VIEWS = ("orders", "lines", "totals")
 DAMAGES = int(os.environ.get("VIEWKEEPER_DAMAGES", "1000"))
+UNFLUSHED = 8
 SEED = int(os.environ.get("VIEWKEEPER_FAULT_SEED", "1"))
 
 Rows = Counter[tuple[object, ...]]
@@ -48,8 +52,8 @@ def rows_at(store: Store, view: str, table: str, ts: int) -> tuple[DataFile, ...
     rows: dict[tuple[object, ...], int] = {(ts, view): 1, (ts, None): 2}
     if ts > 3:
         rows[(ts - 2, view)] = -1
-    folder = store.table_folder(table)
-    return (write_rows(folder, SCHEMA, signed(SCHEMA, rows, ts), store.head.record + 1, 0),)
+    folder, number = store.table_folder(table), store.head.record + 1
+    return (store.group.keep_rows(folder, SCHEMA, signed(SCHEMA, rows, ts), number, 0),)
 
 
 def append(store: Store, views: list[str]) -> None:
@@ -81,7 +85,28 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 merge_tail(store, "orders")
             if number == 8:
                 clean_warehouse(store, retention_s=0.0, fold_at_least=1)
-        SourceHandles(root / "sources" / "shop").add_target("orders", "17", {"id": "1"})
+        SourceHandles(FolderStateFiles(root / "sources" / "shop")).add_target(
+            "orders", "17", {"id": "1"}
+        )
+    return root
+
+
+@pytest.fixture(scope="module")
+def journaled(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, whose maintainer was killed after commits that only the journal has."""
+    root = tmp_path_factory.mktemp("journaled") / "warehouse"
+    shutil.copytree(finished, root)
+    with pytest.MonkeyPatch.context() as patch:
+        # Else most damages would be of room that nothing is written to yet.
+        patch.setattr(group_commit, "SEGMENT_BYTES", 32 << 10)
+        with Store.open(root, "test", time.time) as store:
+            store.group.begin(nullcontext)
+            append(store, list(VIEWS))
+            store.group.flush_tables()
+            for _ in range(UNFLUSHED):
+                append(store, list(VIEWS))
+            store.abandon_store()
+    assert read_flushed_head(root).record == read_head(root).record - UNFLUSHED
     return root
 
 
@@ -102,6 +127,8 @@ class Ordeal:
 
     root: Path
     expected: dict[str, Rows]
+    journal: bool = False
+    """Whether whoever goes on commits to the journal."""
     refusals: int = 0
 
     def run(self) -> bool:
@@ -109,7 +136,9 @@ class Ordeal:
         heads = self._heads()
         self._try(lambda: scrub_warehouse(self.root, (), lambda _: None).is_whole)
         self._try(lambda: bool(reader_of(self.root)))
-        self._try(lambda: bool(list(SourceHandles(self.root / "sources" / "shop"))))
+        self._try(
+            lambda: bool(list(SourceHandles(FolderStateFiles(self.root / "sources" / "shop"))))
+        )
         self._read(heads, self.expected)
         self._try(self._continue)
         return self.refusals > 0
@@ -137,6 +166,8 @@ class Ordeal:
 
     def _continue(self) -> bool:
         with Store.open(self.root, "test", time.time) as store:
+            if self.journal:
+                store.group.begin(nullcontext)
             # A head that was rebuilt from the records may be an older one: nothing is lost then.
             able = [
                 v for v in VIEWS if v in store.head.views and not store.head.require_view(v).stopped
@@ -159,17 +190,18 @@ class Ordeal:
             self.refusals += 1
 
 
-def damage_often(finished: Path, folder: Path, count: int) -> Outcome:
-    """Damage that many copies; every failure names its number, its file and its kind."""
+def damage_often(finished: Path, folder: Path, count: int, inside: str = "") -> Outcome:
+    """Damage that many copies, in files below a folder; every failure names its number, its file
+    and its kind."""
     chance, expected = random.Random(SEED), expected_rows(finished)
-    paths = relative_files(finished)
+    paths = [path for path in relative_files(finished) if f"{path}".startswith(inside)]
     outcome = Outcome()
     for number in range(count):
         root = folder / "copy"
         shutil.copytree(finished, root)
         kind, path = damage_one(root, paths, chance)
         try:
-            refused = Ordeal(root, expected).run()
+            refused = Ordeal(root, expected, journal=bool(number % 2)).run()
         except Exception as error:
             message = f"damage {number} of seed {SEED}: {kind} of {path}: {error!r}"
             raise AssertionError(message) from error
@@ -182,9 +214,23 @@ def test_a_few_damages_are_noticed_or_harmless(finished: Path, tmp_path: Path) -
     assert sum(damage_often(finished, tmp_path, 40).refused.values()) > 20
 
 
+def test_a_few_damages_of_a_journal_are_noticed_or_harmless(
+    journaled: Path, tmp_path: Path
+) -> None:
+    assert sum(damage_often(journaled, tmp_path, 30, "journal/").refused.values()) > 10
+
+
 @pytest.mark.campaign
 def test_many_damages_without_spark(finished: Path, tmp_path: Path) -> None:
     print(damage_often(finished, tmp_path, DAMAGES))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("inside", ["", "journal/"], ids=["anywhere", "in the journal"])
+def test_many_damages_of_what_a_killed_maintainer_left(
+    journaled: Path, tmp_path: Path, inside: str
+) -> None:
+    print(damage_often(journaled, tmp_path, DAMAGES, inside))
 
 
 def test_a_lost_plan_is_noticed(finished: Path, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ Transfers are in one database, accounts in another. A transfer is two rows that 
 together, each with the number of the other. The views are the sums of what came and of what went by
 account, their difference, the total of that, and every row of a transfer with its counterpart. A
 reader polls all the time while transfers stream in: the total is always 0, no counterpart is ever
-missing, and views of one record are at one ts. Afterwards every ts that ever was is looked at.
+missing, and the views of one database are at one ts. Those of both are no further, and a view is no
+further than the one that it reads: on a busy machine a database may answer too late for a batch,
+which others do not wait for. Afterwards every ts that ever was is looked at.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ VIEWS = {
     "legs": "SELECT t.id, t.account, u.id AS counterpart FROM bank.transfers t "
     "LEFT JOIN bank.transfers u ON u.id = t.other",
 }
+OF_BANK = ("credits", "debits", "legs")
 ACCOUNTS = 20
 ROUNDS = 5
 """After each of so many shares of the transfers the views are waited for."""
@@ -133,7 +136,9 @@ class Auditor(threading.Thread):
 
     def _look_once(self) -> None:
         heads = self._project.newest_head().views
-        if len({heads[name].ts for name in VIEWS}) > 1:
+        ts = {name: heads[name].ts for name in VIEWS}
+        together = {ts[name] for name in OF_BANK}
+        if len(together) > 1 or not ts["total"] <= ts["balance"] <= max(together):
             self.wrong.append(f"at different ts: {[(n, heads[n].ts) for n in VIEWS]}")
         amounts = self._project.view("total").arrow()["amount"].to_pylist()
         if amounts != [0]:
@@ -205,4 +210,5 @@ def test_money_is_neither_made_nor_lost(tmp_path: Path, spark: SparkSession) -> 
 
 @pytest.mark.campaign
 def test_a_hundred_thousand_transfers(tmp_path: Path, spark: SparkSession) -> None:
-    assert run_bank(tmp_path, spark, transfers=100_000) > 100
+    # How many states there are is a matter of speed: what lies between two looks is one of them.
+    assert run_bank(tmp_path, spark, transfers=100_000) > ROUNDS

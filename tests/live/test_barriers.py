@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.live.judge import arrow_rows
-from viewkeeper.engine.batch.snapshot_openers import PreparedOpeners
+from viewkeeper.engine.connections.open_sources import PreparedOpeners
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ProjectError
 from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
@@ -230,6 +230,21 @@ def test_rows_are_deleted_by_their_key(by_key: World, spark: SparkSession) -> No
         check(project, by_key)
         by_key.shop("DELETE FROM orders")
         check(project, by_key)
+
+
+def test_a_report_over_rows_that_are_deleted_by_key_is_refused(
+    by_key: World, spark: SparkSession
+) -> None:
+    text = "CREATE MATERIALIZED VIEW notes AS SELECT o.note, count(*) AS n FROM shop.orders o"
+    (by_key.folder / "views" / "notes.sql").write_text(f"{text} GROUP BY o.note")
+    with viewkeeper.open(by_key.folder, spark=spark) as project:
+        waiting = project.refresh(strict=False).waiting
+        assert {*waiting} == {"notes"}
+        assert "rows of shop.orders are deleted by key, which only plain joins" in waiting["notes"]
+        assert arrow_rows(project.view("lines").arrow()) == by_key.expected()
+        with pytest.raises(ProjectError, match="REPLICA IDENTITY FULL and take it off") as refused:
+            project.refresh()
+    assert 'view "notes"' in str(refused.value)
 
 
 def test_a_view_without_the_key_is_refused(by_key: World, spark: SparkSession) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
@@ -21,8 +22,6 @@ from tests.live.kinds import Postgres
 from tests.live.test_live import KINDS, make_crm, make_project
 from tests.live.writers import Writers
 from viewkeeper.warehouse.metadata.head import read_head
-
-pytestmark = pytest.mark.campaign
 
 VIEWS = ("order_lines", "ledger_shop", "ledger_crm")
 
@@ -48,9 +47,21 @@ def verify(folder: Path, *arguments: str) -> str:
         return process.output
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", KINDS)
 def test_all_views_are_verified_while_they_are_maintained(
     name: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    verify_beside_run(name, tmp_path, spark, ((), ("--every-state",), ()))
+
+
+def test_all_views_over_postgres_are_verified_once(tmp_path: Path, spark: SparkSession) -> None:
+    """The shortest of the campaign's cases."""
+    verify_beside_run("postgres", tmp_path, spark, ((),))
+
+
+def verify_beside_run(
+    name: str, tmp_path: Path, spark: SparkSession, verifications: Sequence[tuple[str, ...]]
 ) -> None:
     kind = KINDS[name](tmp_path / "server")
     kind.server.start()
@@ -67,9 +78,10 @@ def test_all_views_are_verified_while_they_are_maintained(
             command(tmp_path, "run") as running,
         ):
             wait_for_batches(tmp_path, running)
-            for _ in range(2):
-                said = verify(tmp_path)
+            for words in verifications:
+                said = verify(tmp_path, *words)
                 assert all(view in said for view in VIEWS), said
+                assert "viewkeeper-error" not in said
                 wait_for_batches(tmp_path, running)
             wait_for_batches(tmp_path, running)
             assert writers.commits > 50

@@ -30,7 +30,7 @@ def test_the_example_agrees(
             write(folder, rng)
         for name in PROJECTS:
             with viewkeeper.open(folder / name, spark=spark) as project:
-                report = project.refresh()
+                report = project.refresh(strict=False)
     assert not report.waiting
     with viewkeeper.open(folder / "report", spark=spark) as project:
         deals = project.view("deals").arrow().to_pylist()

@@ -22,7 +22,7 @@ from viewkeeper.warehouse.rows import view_state
 
 def once(fleet: Fleet, spark: SparkSession, name: str) -> Report:
     with viewkeeper.open(fleet.folder / name, spark=spark) as project:
-        return project.refresh()
+        return project.refresh(strict=False)
 
 
 def write(fleet: Fleet, rng: random.Random) -> None:

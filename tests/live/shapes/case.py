@@ -22,6 +22,9 @@ Ending = Literal["exact", "stops", "refused", "none"]
 """The view goes on and is exact; it stops, its last state served; the database refuses the
 statement; the database has no such statement."""
 
+ReportKind = Literal["fold", "window", "above"]
+"""What stands beside the plain view: a fold and a window of the table, a fold of that view."""
+
 Moment = Literal[1, 2]
 
 RUNNING: Moment = 1
@@ -41,7 +44,8 @@ class Case:
     being its own name; `other` is a table that it swaps names with; `apart` wants a table for each
     moment. `shown` is the view's select list without the other source's column; `shows` overrides,
     per moment, what its columns stand for (None: it is not shown any more). `endings` are those
-    that are not `exact`, by variant or family; `causes` is what a stopped view must name.
+    that are not `exact`, by variant or family; `causes` is what a stopped view must name. `reports`
+    are endings of reports that differ, and `cause_of_reports` what those must name then.
     """
 
     name: str
@@ -59,6 +63,8 @@ class Case:
     apart: bool = False
     endings: Mapping[str, Ending] = field(default_factory=dict)
     causes: str = ""
+    reports: Mapping[ReportKind, Ending] = field(default_factory=dict)
+    cause_of_reports: str = ""
     evolution: str = ""
     substitutes: tuple[str, ...] = ()
     approved: bool = False
@@ -71,6 +77,11 @@ class Case:
         if not self.statements(family):
             return "none"
         return self.endings.get(variant) or self.endings.get(family) or "exact"
+
+    def report_ending(self, kind: ReportKind, variant: str, family: Family) -> Ending:
+        """How a report of some kind over the table must end; as the plain view by default."""
+        plain = self.ending(variant, family)
+        return plain if plain in ("none", "refused") else self.reports.get(kind, plain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ statements between two lines of `BEGIN` and `COMMIT` are one transaction.
 
 from __future__ import annotations
 
-from tests.live.shapes.case import SHOWN, Case
+from collections.abc import Mapping
+
+from tests.live.shapes.case import SHOWN, Case, Ending, ReportKind
 
 STAR = "SELECT t.*, g.name"
 ALL = {name: name for name in ("id", "k", "v", "a", "b", "u", "w")}
@@ -21,6 +23,8 @@ TOGETHER = (
     "INSERT INTO {was} (id, k, v, {c}_now, x{n}) VALUES (9{n}, 1, 1, 1, 1)",
 )
 UNUSED = "a INTEGER DEFAULT 0, b INTEGER DEFAULT 0, u INTEGER, w INTEGER"
+STOPPED_REPORTS: Mapping[ReportKind, Ending] = {"fold": "stops", "window": "stops"}
+"""Preferences and substitutes are for plain views alone."""
 FULL = "ALTER TABLE {was} REPLICA IDENTITY FULL"
 
 ADDED = (
@@ -120,6 +124,8 @@ DROPPED = (
         shown={name: name for name in ("v", "a", "b")},
         shows={1: {"a": None}, 2: {"b": None}},
         evolution="dispensable: {columns: [a, b]}",
+        reports={**STOPPED_REPORTS, "above": "stops"},
+        cause_of_reports=r"[ab]` cannot be resolved",
         endings={"sqlite": "refused"},
     ),
     Case(
@@ -150,6 +156,8 @@ DROPPED = (
             "{{for: db.{t}, use: db.{t}_1, columns: {{}}, extent: equal}}",
             "{{for: db.{t}_1, use: db.{t}_2, columns: {{}}, extent: equal}}",
         ),
+        reports=STOPPED_REPORTS,
+        cause_of_reports="drop_substituted was dropped",
     ),
     Case(
         "drop_recreate",
@@ -358,6 +366,8 @@ POLICIES = (
         },
         shows={1: {"a": "NULL"}, 2: {"b": "NULL"}},
         evolution="policy: lenient",
+        reports=STOPPED_REPORTS,
+        cause_of_reports=r"[ab]` cannot be resolved",
     ),
     Case(
         "approve",

@@ -22,8 +22,13 @@ OTHER = "name"
 
 
 def shown(project: Project, subject: Subject) -> tuple[tuple[str, ...], Counter[Row]]:
+    """The columns and rows of a subject's view."""
+    return shown_rows(project, subject.view)
+
+
+def shown_rows(project: Project, view: str) -> tuple[tuple[str, ...], Counter[Row]]:
     """The columns and rows of a view."""
-    table = project.view(subject.view).arrow()
+    table = project.view(view).arrow()
     names = tuple(table.column_names)
     rows = zip(*(table[name].to_pylist() for name in names), strict=True)
     return names, Counter(rows)
@@ -73,17 +78,22 @@ def stop_complaint(
     names: Mapping[int, Sequence[str]] | None,
 ) -> str | None:
     """What is wrong with a view that must have stopped; `names` where the other source went on."""
-    if head.stopped is None or head.stopped_at is None:
-        return "it goes on"
-    if not re.search(causes, head.stopped):
-        return f"the cause is not named: {head.stopped}"
-    if "  hint: " not in head.stopped:
-        return f"no hint: {head.stopped}"
+    if wrong := stop_cause_complaint(head, causes):
+        return wrong
     if names is None:
         return differences(now, before) or None
     if wrong := differences(_without_name(now), _without_name(before)):
         return wrong
     return _name_complaint(now, before, names)
+
+
+def stop_cause_complaint(head: ViewHead, causes: str) -> str | None:
+    """What is wrong with what a view says that must have stopped."""
+    if head.stopped is None or head.stopped_at is None:
+        return "it goes on"
+    if not re.search(causes, head.stopped):
+        return f"the cause is not named: {head.stopped}"
+    return None if "  hint: " in head.stopped else f"no hint: {head.stopped}"
 
 
 def _without_name(rows: Counter[Row]) -> Counter[Row]:

@@ -15,6 +15,8 @@ from tests.live.shapes.case import RUNNING, Ending, Moment, Subject
 from tests.live.shapes.databases import ERRORS, Session
 from tests.live.shapes.judge import Row, complaint, shown, stop_complaint
 from tests.live.shapes.lived import Lived
+from tests.live.shapes.report_judge import ReportJudge
+from tests.live.shapes.reports import Report
 from tests.live.shapes.writers import Writers
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ProjectError
@@ -32,6 +34,7 @@ class Scene:
         self,
         project: Project,
         subjects: Sequence[Subject],
+        reports: Sequence[Report],
         lived: Lived,
         writers: Writers,
         own: Session,
@@ -43,6 +46,7 @@ class Scene:
         self._writers = writers
         self._own = own
         self._side = side
+        self._reports = ReportJudge(project, reports, lived, own, side)
         self._before: dict[str, Counter[Row]] = {}
         self._moment = RUNNING
 
@@ -56,7 +60,11 @@ class Scene:
             if subject.leads and moment in subject.moments:
                 if self._ends(subject) == "stops":
                     self._quiet(subject, moment)
-                self._change(subject, moment)
+                    self._change(subject, moment)
+                elif moment == RUNNING and self._reports.stopping(subject):
+                    self._change_below_reports(subject, moment)
+                else:
+                    self._change(subject, moment)
                 time.sleep(BETWEEN_SECONDS)
 
     def _quiet(self, subject: Subject, moment: Moment) -> None:
@@ -65,13 +73,25 @@ class Scene:
             self._writers.hold(subject)
             self._wait(lambda: self._caught_up(subject))
             _, self._before[subject.view] = shown(self._project, subject)
+            self._reports.remember(subject)
         self._writers.gone.add(subject.view)
+
+    def _change_below_reports(self, subject: Subject, moment: Moment) -> None:
+        """A change that stops the reports of a table, but not its plain view."""
+        self._writers.hold(subject)
+        self._wait(lambda: self._reports.has_caught_up(subject, moment - 1))
+        self._reports.remember(subject)
+        self._change(subject, moment)
+        self._wait(lambda: self._reports.have_stopped(subject))
+        self._writers.release(subject)
 
     def _caught_up(self, subject: Subject) -> bool:
         columns, rows = shown(self._project, subject)
         (count,) = self._own.run(f"SELECT count(*), sum(v) FROM {subject.table(0)}")
         at = columns.index("v")
-        return count == (rows.total(), sum(row[at] * n for row, n in rows.items()))
+        if count != (rows.total(), sum(row[at] * n for row, n in rows.items())):
+            return False
+        return self._reports.has_caught_up(subject, 0)
 
     def _change(self, subject: Subject, moment: Moment) -> None:
         case = subject.case
@@ -105,6 +125,7 @@ class Scene:
         for subject in self._of(moment, "stops"):
             self._writers.hold(subject)
             _, self._before[subject.view] = shown(self._project, subject)
+            self._reports.remember(subject)
 
     def settle(self, moment: Moment) -> None:
         """Wait until every view has ended as it should, and write down what has not."""
@@ -114,7 +135,8 @@ class Scene:
             self._approve()
             for subject in self._subjects:
                 if complaints[subject.view] is not None:
-                    complaints[subject.view] = self._complaint(subject, moment)
+                    wrong = self._complaint(subject, moment)
+                    complaints[subject.view] = wrong or self._reports.complaint(subject, moment)
             return not any(complaints.values())
 
         self._wait(settled)
@@ -149,14 +171,19 @@ class Scene:
 
     def end(self, verified: Sequence[str]) -> None:
         """Nothing waits that should not, and recomputation from the sources agrees."""
-        report = self._project.refresh()
+        report = self._project.refresh(strict=False)
         stops = {s.view for s in self._subjects if self._ends(s) == "stops"}
-        for view in report.waiting.keys() - stops:
+        for view in report.waiting.keys() - stops - self._reports.left_behind():
             self._lived.failures.append(f"{view} waits: {report.waiting[view]}")
         self._lived.failures += self._writers.failures
         heads = self._heads()
         self._lived.versions = {view: len(head.versions) for view, head in heads.items()}
-        chosen = dict.fromkeys(s.view for s in self._subjects if s.case.name in verified)
+        chosen = dict.fromkeys(
+            view
+            for subject in self._subjects
+            if subject.case.name in verified
+            for view in (subject.view, *self._reports.following(subject))
+        )
         going = [view for view in chosen if not heads[view].stopped]
         for each in self._project.verify(going) if going else ():
             self._lived.verified[each.view] = each.differences.to_pylist()

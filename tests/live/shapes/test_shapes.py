@@ -2,7 +2,7 @@
 database refuses; as the page says.
 
 One story per database (`tests.live.shapes.world`), in which all cases happen; each case is judged
-by itself. What breaks other systems has tests by name.
+by itself, with the reports beside its view. What breaks other systems has tests by name.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from tests.live.shapes.cases import CASES
 from tests.live.shapes.databases import Database, Mariadb, Postgres, Sqlite
 from tests.live.shapes.lived import Lived
 from tests.live.shapes.page import PAGE, inserted
+from tests.live.shapes.reports import by_turns
 from tests.live.shapes.world import World
 
 VERIFIED = ("rename_column", "drop_dispensable")
 """Cases that are verified too; the campaign verifies all."""
 
 # Loading a view costs a Spark job, so the campaign alone has every case in every database. Here
-# what adds least is left out, and so are ways that differ only in how they find changes.
+# what adds least is left out, and so are ways that differ only in how they find changes. Every
+# other table has one report, another one in each database.
 LONG = ("add_column_star", "drop_substituted", "widen_same", "narrow", "lenient")
 MOST = tuple(case.name for case in CASES if case.name not in LONG)
 HERE = {
@@ -59,7 +61,8 @@ def lived(
     database: Database, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Lived:
     cases = [case for case in CASES if case.name in HERE[database.name]]
-    return World(tmp_path_factory.mktemp("shapes"), database, cases).live(spark, VERIFIED)
+    kinds = by_turns([*HERE].index(database.name))
+    return World(tmp_path_factory.mktemp("shapes"), database, cases, kinds).live(spark, VERIFIED)
 
 
 @pytest.mark.parametrize("moment", [RUNNING, DOWN], ids=["running", "down"])

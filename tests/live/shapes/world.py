@@ -1,10 +1,10 @@
 """One database with all its cases: written to, changed, maintained, and what came of every view.
 
-Everything of a database lives in one project: each case has its table and view, and is a witness
-that the others leave it alone. First a maintainer runs while tables change their shape (moment 1),
-then tables change while none does (moment 2) and another one takes over; writers go on throughout,
-but for the two times when the judge looks. What goes wrong with a case is written down as its
-ending, so that one case does not hide another.
+Everything of a database lives in one project: each case has its table, a view of it and reports
+beside that, and is a witness that the others leave it alone. First a maintainer runs while tables
+change their shape (moment 1), then tables change while none does (moment 2) and another one takes
+over; writers go on throughout, but for the two times when the judge looks. What goes wrong with a
+case is written down as its ending, so that one case does not hide another.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import viewkeeper
 from tests.live.shapes.case import DOWN, RUNNING, Case, Subject, subjects_of
 from tests.live.shapes.databases import Database, Session, Sqlite, session
 from tests.live.shapes.lived import Lived, Troubles
+from tests.live.shapes.reports import Kinds, Report, every_kind
 from tests.live.shapes.scene import Scene
 from tests.live.shapes.writers import GROUPS, SEEDS, Writers
 from viewkeeper.engine.project import Project
@@ -28,7 +29,13 @@ from viewkeeper.engine.project import Project
 class World:
     """A project over one database and a small SQLite database beside it."""
 
-    def __init__(self, folder: Path, database: Database, cases: Sequence[Case]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        database: Database,
+        cases: Sequence[Case],
+        kinds: Kinds = every_kind,
+    ) -> None:
         self.folder = folder
         self.database = database
         self.side = Sqlite(folder / "side.db")
@@ -38,6 +45,11 @@ class World:
             for subject in subjects_of(case, case.ending(database.name, database.family))
         ]
         self.tables = list({subject.view: subject for subject in self.subjects}.values())
+        self.reports = [
+            Report(kind, subject)
+            for number, subject in enumerate(self.tables)
+            for kind in kinds(number)
+        ]
         self.lived = Lived(database, cases)
         self._create()
 
@@ -56,6 +68,9 @@ class World:
             sql = f"{subject.case.view} FROM db.{subject.table(0)} t JOIN side.grp g ON g.id = t.k"
             text = f"CREATE MATERIALIZED VIEW {subject.view} AS\n{sql};\n"
             (self.folder / "views" / f"{subject.view}.sql").write_text(text)
+        for report in self.reports:
+            text = f"CREATE MATERIALIZED VIEW {report.view} AS\n{report.sql};\n"
+            (self.folder / "views" / f"{report.view}.sql").write_text(text)
         (self.folder / "viewkeeper.yml").write_text(self._settings())
 
     def _create_table(self, own: Session, subject: Subject) -> None:
@@ -100,9 +115,10 @@ class World:
             session(self.database) as own,
             session(self.side) as side,
         ):
-            loaded = project.refresh()
+            loaded = project.refresh(strict=False)
             assert loaded.waiting == {}, loaded.waiting
-            scene = Scene(project, self.subjects, self.lived, writers, own, side)
+            watched = (self.subjects, self.reports)
+            scene = Scene(project, *watched, self.lived, writers, own, side)
             with writers:
                 # What views show that stop next is remembered after the maintainer's last batch:
                 # writers go on when it has ended.

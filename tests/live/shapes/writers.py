@@ -72,6 +72,10 @@ class Writers:
         """Nobody writes that table any more."""
         self._locks[subject.view].acquire()
 
+    def release(self, subject: Subject) -> None:
+        """That table is written again."""
+        self._locks[subject.view].release()
+
     def wait_for(self, commits: int) -> None:
         """Wait for so many more commits."""
         target, end = self.commits + commits, time.monotonic() + 60
