@@ -3,18 +3,24 @@
 The same project over two PostgreSQL databases is loaded and maintained by workers with one core
 each. What is compared is the time of the load and of large batches, by the clock, with one worker
 and with two; and how much of that the driver computes, which no worker can take over.
+
+On one machine, driver, databases and workers share the processors, so a second worker would only
+take from the others. Therefore each worker gets a share of one (`--share`, by the kernel's control
+groups, which needs root): a slow machine of its own, while driver and databases have the rest.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -22,9 +28,11 @@ import psycopg
 import viewkeeper
 from benchmarks import report
 from viewkeeper.testing.private_servers import PrivatePostgres
-from viewkeeper.testing.standalone_cluster import standalone_cluster
+from viewkeeper.testing.standalone_cluster import StandaloneCluster, standalone_cluster
 
 ROOT = Path(__file__).resolve().parent.parent
+CONTROL_GROUPS = Path("/sys/fs/cgroup/cpu")
+PERIOD_US = 100_000
 
 VIEW = """CREATE MATERIALIZED VIEW lines AS
 SELECT o.id, o.amount, c.name, c.segment
@@ -40,7 +48,7 @@ def make_databases(server: PrivatePostgres, orders: int) -> None:
     with psycopg.connect(server.url_of("shop")) as shop:
         shop.execute("CREATE TABLE orders (id bigint PRIMARY KEY, customer_id int, amount int)")
         shop.execute(
-            f"INSERT INTO orders SELECT n, n * 7919 % {orders // 10}, n % 1000"
+            f"INSERT INTO orders SELECT n, n::bigint * 7919 % {orders // 10}, n % 1000"
             f" FROM generate_series(0, {orders - 1}) n"
         )
         shop.execute("CREATE INDEX ON orders (customer_id)")
@@ -97,6 +105,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
     parser.add_argument("--orders", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=100_000)
+    parser.add_argument("--share", type=float, default=0.35, help="processors of each worker")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
     parser.add_argument("--one", nargs=4, help="two databases, a folder and a master")
@@ -113,22 +122,51 @@ def main(arguments: Sequence[str]) -> None:
                 (20_000, 4_000) if options.quick else (options.orders, options.changes)
             )
             make_databases(server, orders)
-            found = compare_workers(server, Path(folder), changes)
+            found = compare_workers(server, Path(folder), changes, options.share)
         finally:
             server.stop()
     options.out.mkdir(parents=True, exist_ok=True)
-    body = {**report.environment(), "workers": found}
+    body = {**report.environment(), "share": options.share, "workers": found}
     (options.out / "cluster.json").write_text(json.dumps(body, indent=2) + "\n")
 
 
+@contextmanager
+def limited_group(share: float) -> Iterator[Path]:
+    """A control group whose processes together have a share of one processor."""
+    group = CONTROL_GROUPS / f"viewkeeper-bench-{os.getpid()}-{time.monotonic_ns()}"
+    group.mkdir()
+    (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+    (group / "cpu.cfs_quota_us").write_text(str(int(share * PERIOD_US)))
+    try:
+        yield group
+    finally:
+        # The last processes of a group take a moment to end.
+        for _ in range(100):
+            with suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.1)
+
+
+@contextmanager
+def limited_cluster(folder: Path, workers: int, share: float) -> Iterator[StandaloneCluster]:
+    """A cluster whose workers have a share of a processor each, with all that they start."""
+    with ExitStack() as stack:
+        groups = [stack.enter_context(limited_group(share)) for _ in range(workers)]
+        cluster = stack.enter_context(standalone_cluster(folder, workers))
+        for group, pid in zip(groups, cluster.worker_pids(), strict=True):
+            (group / "cgroup.procs").write_text(str(pid))
+        yield cluster
+
+
 def compare_workers(
-    server: PrivatePostgres, folder: Path, changes: int
+    server: PrivatePostgres, folder: Path, changes: int, share: float
 ) -> dict[int, list[dict[str, float]]]:
     """Every measurement in a process of its own, one worker and two in turn."""
     found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     for number, workers in enumerate((1, 2, 1, 2)):
         home = folder / str(number)
-        with standalone_cluster(home / "cluster", workers) as cluster:
+        with limited_cluster(home / "cluster", workers, share) as cluster:
             words = [sys.executable, "-m", "benchmarks.cluster", "--changes", str(changes), "--one"]
             words += [server.url_of("shop"), server.url_of("crm"), str(home), cluster.url]
             said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarks.probe import PHASES, Probe
 from benchmarks.world import RELATIONS, VIEW, World
-from viewkeeper.engine.batch import snapshot_openers
+from viewkeeper.engine.connections import open_sources
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.load.view_recomputation import recompute_view
 from viewkeeper.engine.maintainer import Maintainer
@@ -160,7 +160,7 @@ class Bench:
         started = time.perf_counter()
         with (
             closing(self.project.open_connections()) as connections,
-            snapshot_openers.prepare_openers(connections, head.positions, [view]) as ready,
+            open_sources.prepare_openers(connections, head.positions, [view]) as ready,
         ):
             spark = self.project.spark.get_session()
             rows = recompute_view(spark, view, ready, head.positions, Courier()).count()

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from viewkeeper.engine.batch import batch_runner, part_runner, part_sweep, staged_run
+from viewkeeper.engine.batch import batch_runner, part_sweep, staged_run
 from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
 from viewkeeper.warehouse.store import Store
+
+_SWEEP_PART = part_sweep.sweep_part
 
 PHASES = (
     "look",
@@ -74,7 +76,7 @@ def measured_part(batch: Batch, part: PartTask) -> PartResult:
     phases = Phases(float)
     started = time.process_time()
     with _clocks(_PART, phases):
-        result = part_sweep.sweep_part(batch, part)
+        result = _SWEEP_PART(batch, part)
     phases["kernel"] = result.seconds - sum(phases.values())
     return MeasuredPart(
         result.view,
@@ -101,7 +103,7 @@ class Probe:
     def active(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(_clocks(_DRIVER, self.phases))
-            stack.enter_context(patch.object(part_runner, "sweep_part", measured_part))
+            stack.enter_context(patch.object(part_sweep, "sweep_part", measured_part))
             for name, slots in (("run_inline", 1), ("run_on_spark", self._slots)):
                 watched = self._collecting(getattr(batch_runner, name), slots)
                 stack.enter_context(patch.object(batch_runner, name, watched))

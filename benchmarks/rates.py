@@ -4,8 +4,8 @@ A writer, in a process of its own, commits transactions of ten changes to a Post
 database at a rate, and writes down when each commit returned. The project runs here, as `run` does,
 with the default settings: a join of that table with two others, one of them in another database.
 Changes are maintained in the order of their commits, so the batch that shows a transaction is
-known, and how long that took. Beside it stands what `viewkeeper simulate --capacity` expects with
-its own costs.
+known, and how long that took. Beside it stands what `viewkeeper simulate --capacity` expects of a
+rate with the costs of batches that were measured at the *other* rates.
 
 Each rate goes on for `--seconds`; the view is compared with the database at the end.
 """
@@ -24,9 +24,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from unittest import mock
 
 import psycopg
 
@@ -34,7 +34,6 @@ from benchmarks import report
 from benchmarks.fan_out import read_status_mb
 from viewkeeper.engine.project import Project, open_project
 from viewkeeper.engine.report import BatchReport, SilentObserver
-from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.simulate.capacity import CapacityWorld, MaintenanceCosts, simulate_capacity
 from viewkeeper.testing.private_servers import PrivatePostgres
@@ -76,8 +75,11 @@ class RateFigure:
     """Megabytes."""
     files: int
     """Data files of the view at the end."""
-    expected_p50: float
-    expected_p95: float
+    measured: tuple[tuple[int, float], ...]
+    """Batches: the changes of each, and the seconds to the next one while there was always work;
+    otherwise what it took by itself."""
+    expected_p50: float = 0.0
+    expected_p95: float = 0.0
 
     def __str__(self) -> str:
         return (
@@ -98,6 +100,8 @@ class CommitLog(SilentObserver):
 
     def __init__(self) -> None:
         self.commits: list[tuple[float, int]] = []
+        self.seconds: list[float] = []
+        """What each batch took by itself."""
         self.trouble: ViewkeeperError | None = None
 
     @property
@@ -107,6 +111,7 @@ class CommitLog(SilentObserver):
 
     def on_batch_commit(self, report: BatchReport) -> None:
         self.commits.append((time.time(), self.changes + report.changes))
+        self.seconds.append(report.seconds)
 
     def on_trouble(self, error: ViewkeeperError) -> None:
         self.trouble = error
@@ -201,7 +206,7 @@ def measure_rate(
         ages.append(1000 * (taken[at][0] - moment))
     ages = ages[len(ages) // 10 :]
     cuts = statistics.quantiles(ages, n=100)
-    expected = simulate_capacity(CapacityWorld(rate / EACH, 1, 2), MaintenanceCosts())
+    measured = _measured_batches([(0.0, done), *taken], log.seconds[batches:])
     span = moments[-1] - moments[0]
     return RateFigure(
         kind,
@@ -214,9 +219,33 @@ def measure_rate(
         cpu,
         read_status_mb("VmRSS"),
         sum(1 for _ in (project.settings.warehouse / "views").rglob("*.parquet")),
-        1000 * expected.p50,
-        1000 * expected.p95,
+        measured,
     )
+
+
+def _measured_batches(
+    commits: Sequence[tuple[float, int]], seconds: Sequence[float]
+) -> tuple[tuple[int, float], ...]:
+    """How many changes each batch had, and how long it was."""
+    sizes = [after - before for (_, before), (_, after) in pairwise(commits)]
+    gaps = [after - before for (before, _), (after, _) in pairwise(commits[1:])]
+    if statistics.median(sizes) > EACH:
+        return tuple(zip(sizes[1:], gaps, strict=True))
+    return tuple(zip(sizes, seconds, strict=True))
+
+
+def add_expected(figures: Sequence[RateFigure]) -> list[RateFigure]:
+    """The same, each with what the simulation expects by the costs of all others."""
+    found = []
+    for figure in figures:
+        others = [other.measured for other in figures if other is not figure]
+        if not others:
+            return [*figures]
+        costs = MaintenanceCosts.fit_batches(others)
+        expected = simulate_capacity(CapacityWorld(figure.reached), costs)
+        ages = 1000 * expected.p50, 1000 * expected.p95
+        found.append(replace(figure, expected_p50=ages[0], expected_p95=ages[1]))
+    return found
 
 
 def measure_kind(kind: str, rates: Sequence[int], seconds: float) -> Iterator[RateFigure]:
@@ -226,20 +255,19 @@ def measure_kind(kind: str, rates: Sequence[int], seconds: float) -> Iterator[Ra
             project.refresh()
             log, stop = CommitLog(), threading.Event()
             runner = threading.Thread(target=lambda: project.run(log, stop))
-            with mock.patch.object(SparkHandle, "begin_start"):
-                runner.start()
-                time.sleep(2.0)
-                first = 0
-                try:
-                    warm = (rates[0], min(seconds, WARM_SECONDS))
-                    for rate, length in (warm, *((rate, seconds) for rate in rates)):
-                        figure = measure_rate(kind, place, project, log, rate, length, first)
-                        if first:
-                            yield figure
-                        first += 10_000_000
-                finally:
-                    stop.set()
-                    runner.join()
+            runner.start()
+            project.spark.get_session()
+            first = 0
+            try:
+                warm = (rates[0], min(seconds, WARM_SECONDS))
+                for rate, length in (warm, *((rate, seconds) for rate in rates)):
+                    figure = measure_rate(kind, place, project, log, rate, length, first)
+                    if first:
+                        yield figure
+                    first += 10_000_000
+            finally:
+                stop.set()
+                runner.join()
             check_rows(kind, place, project)
 
 
@@ -269,11 +297,16 @@ def main(arguments: Sequence[str]) -> None:
     print(f"load {os.getloadavg()[0]:.1f}\n{HEADER}", flush=True)
     for kind in options.kinds:
         seconds = 3.0 if options.quick else options.seconds
+        measured = []
         for figure in measure_kind(kind, options.rates, seconds):
-            found.append(figure)
+            measured.append(figure)
             print(figure, flush=True)
+        print(f"{kind}, with what is expected of each rate by the costs of the others:")
+        found += add_expected(measured)
+        print(*found[-len(measured) :], sep="\n", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    body = {**report.environment(), "figures": [asdict(figure) for figure in found]}
+    listed = [asdict(replace(figure, measured=())) for figure in found]
+    body = {**report.environment(), "figures": listed}
     (options.out / "rates.json").write_text(json.dumps(body, indent=2) + "\n")
 
 

@@ -8,8 +8,10 @@ the PVM paper's experiment in simulated time, `latency` the same on real databas
 `registry` how long partitioning takes and how many messages it saves, `reports` what outer joins,
 aggregates and views on views cost beside plain joins, `loads` what a first load costs beside
 reading the same rows, `peers` a race against other systems, which are installed for it,
-`small_batches` what one row costs, `rates` how fresh views are while changes keep coming, `reading`
-what a view costs beside plain Parquet, `cluster` two workers beside one.
+`small_batches` what one row costs, `rates` how fresh views are while changes keep coming, `lanes`
+what an expensive view costs a cheap one beside it, `reading` what a view costs beside plain
+Parquet, `cluster` two workers beside one, `wake_up` what waiting for a server costs, `backlog` a
+million changes that wait at once, `object_commits` what one row costs in object storage.
 """
 
 from __future__ import annotations
@@ -41,13 +43,26 @@ SECTIONS = (
     "peers",
     "small_batches",
     "rates",
+    "lanes",
     "reading",
     "cluster",
+    "wake_up",
+    "backlog",
+    "object_commits",
     "batches",
     "recompute",
 )
 
-APART = ("small_batches", "rates", "reading", "cluster")
+APART = (
+    "small_batches",
+    "rates",
+    "lanes",
+    "reading",
+    "cluster",
+    "wake_up",
+    "backlog",
+    "object_commits",
+)
 """Sections that are processes of their own, with a Spark session of their own or with none."""
 
 

@@ -2,7 +2,8 @@
 
 Every connection is counted by itself, each way, and told apart: one that reads the server's change
 stream is a *stream*, which shows in what the client says on it; one that was there before a batch
-*stands* (looks, acknowledgements); all others were *opened* by the batch, to ask in snapshots.
+*stands* (looks, acknowledgements, answers where connections are kept); all others were *opened* by
+the batch, to ask in snapshots.
 """
 
 from __future__ import annotations
