@@ -3,7 +3,7 @@
 # Each target prepares the checkout first (scripts/setup), which is quick when there is nothing to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint style format bench tpch faults fuzz simulate figures house lock clean
+.PHONY: help setup test demo lint style format bench tpch faults fuzz simulate figures docs house dist lock clean
 
 PYTHON_RUN := .venv/bin/python -m
 
@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: ## install uv, the locked environment, Java and database servers, where they are missing
+setup: ## install uv, the locked environment, Java, database servers and a browser, where they are missing
 	@scripts/setup
 
 # Tests run in two processes, each with one Spark session. What shares fixtures goes to one of them
@@ -51,11 +51,14 @@ faults: ## kill, cut, freeze and refuse again and again, and check what is left;
 	@scripts/setup faults
 	$(PYTHON_RUN) pytest -m campaign -rs $(or $(filter tests/%,$(ARGS)),tests) $(filter-out tests/%,$(ARGS))
 
-fuzz: setup ## damage what every reader of foreign bytes reads, 100,000 times each; 10,000 random queries
+fuzz: setup ## damage what every reader of foreign bytes reads, 100,000 times each; 10,000 random queries; 2,000 random graphs; all of the matrix
 	VIEWKEEPER_FUZZ_INPUTS=$${VIEWKEEPER_FUZZ_INPUTS:-100000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
 		$(PYTHON_RUN) pytest -n 2 --dist worksteal tests/fuzz $(ARGS) || [ $$? -eq 5 ]
 	VIEWKEEPER_FUZZ_QUERIES=$${VIEWKEEPER_FUZZ_QUERIES:-10000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
 		$(PYTHON_RUN) pytest -n 2 tests/sql/test_random_queries.py $(ARGS) || [ $$? -eq 5 ]
+	VIEWKEEPER_FUZZ_GRAPHS=$${VIEWKEEPER_FUZZ_GRAPHS:-2000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
+		$(PYTHON_RUN) pytest -n 2 tests/sql/test_random_graphs.py $(ARGS) || [ $$? -eq 5 ]
+	VIEWKEEPER_MATRIX_STATES=1 $(PYTHON_RUN) pytest tests/sql/test_matrix.py $(ARGS) || [ $$? -eq 5 ]
 
 simulate: setup ## try every algorithm in 2,000 random worlds each, Dyno in as many, and fleets; write the tables
 	.venv/bin/viewkeeper simulate --table --seeds 2000 --into README.md --into docs/algorithms.md $(ARGS)
@@ -67,8 +70,15 @@ figures: setup ## draw the sequence diagrams of docs/figures
 	.venv/bin/viewkeeper simulate tests/specs/sweep-figure-5.txt --run 2 --diagram docs/figures/sweep-figure-5.svg
 	.venv/bin/viewkeeper simulate tests/specs/strobe-example-3.txt --run 1 --diagram docs/figures/strobe-example-3.svg
 
+docs: setup ## build the documentation site into build/site; a broken link is an error
+	$(PYTHON_RUN) mkdocs build
+	@echo "docs: open build/site/index.html"
+
 house: setup ## count names, classes, folders, lengths and the road of a change
 	.venv/bin/python scripts/house_figures.py $(ARGS)
+
+dist: setup ## build the wheel and the source distribution into dist
+	$(PYTHON_RUN) hatchling build -d dist
 
 lock: setup ## resolve requirements.lock again from pyproject.toml, and the uv of scripts/setup
 	.tools/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --no-emit-index-url \

@@ -17,7 +17,9 @@ project while one row is updated. A function is on the road
 3. if it is on the stack of such a call: it leads there.
 
 Everything else that runs meanwhile is not on the road, and is counted as "all that is called": the
-next looks that see nothing, health, leases, names, connections and upkeep.
+next looks that see nothing, health, leases, names, connections and upkeep. Who watches for what is
+in danger (`StateWatch`) reads the ledger every few seconds, whether a change comes or not: that is
+health too.
 """
 
 from __future__ import annotations
@@ -162,6 +164,8 @@ CARRIERS = {
 }
 """Classes whose values stand for the transaction: in a source, in a batch, in the warehouse."""
 DEPTH = 2
+WATCHERS = {"StateWatch.compare_states"}
+"""What looks at everything from time to time, beside the road."""
 
 
 def carries_change(value: object, depth: int = DEPTH) -> bool:
@@ -198,7 +202,9 @@ class Road:
             self.add_stack(frame)
 
     def add_stack(self, frame: FrameType | None) -> None:
-        """A call and all that led to it are on the road."""
+        """A call and all that led to it are on the road, unless somebody watches from beside."""
+        if is_watching(frame):
+            return
         while frame is not None:
             if is_function(frame.f_code):
                 self.functions.add(name_of_code(frame.f_code))
@@ -216,6 +222,15 @@ def is_function(code: CodeType) -> bool:
 
 def name_of_code(code: CodeType) -> tuple[str, str]:
     return code.co_filename.removeprefix(PACKAGE), code.co_qualname
+
+
+def is_watching(frame: FrameType | None) -> bool:
+    """Whether a call is inside of one of `WATCHERS`."""
+    while frame is not None:
+        if frame.f_code.co_qualname in WATCHERS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_acknowledgement(frame: FrameType | None) -> bool:

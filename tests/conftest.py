@@ -7,7 +7,9 @@ red run must be red again. At the end nothing that the tests started may still b
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,9 +26,23 @@ from viewkeeper.engine.spark.spark_session import start_session
 
 pytest_plugins = ["tests.servers"]
 
-settings.register_profile("local", deadline=None, database=None, max_examples=60)
-settings.register_profile("ci", deadline=None, database=None, max_examples=100, derandomize=True)
+settings.register_profile("local", deadline=None, database=None, max_examples=50)
+settings.register_profile("ci", deadline=None, database=None, max_examples=50, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+
+
+MEMORY = Path("/dev/shm")
+"""A folder in memory, where the system has that."""
+MEMORY_BYTES = 4 << 30
+"""What must be free in it: a whole run leaves a quarter of that until its end."""
+
+
+def pytest_configure() -> None:
+    """Let the folders of tests be in memory, if there is room: tests of commits took twice as long
+    where a disk had to sync what nobody reads. What a power cut leaves is told by a medium of its
+    own (`tests/faults/medium.py`)."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,15 +71,23 @@ def fixtures_of(item: pytest.Item) -> Iterator[pytest.FixtureDef[object]]:
         yield definitions[-1]
 
 
+def started_threads() -> list[threading.Thread]:
+    """The threads of Python; those of a library's own pool, which call Python, end with it."""
+    foreign = threading._DummyThread
+    return [thread for thread in threading.enumerate() if not isinstance(thread, foreign)]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_running() -> Iterator[None]:
     """Fail the run when a thread or a child process outlives it."""
-    before = set(threading.enumerate())
+    before = set(started_threads())
     yield
+    # A library's pool of threads ends with its owner, which may be part of a circle.
+    gc.collect()
     # One that has been told to stop may still be on its way out.
-    for thread in set(threading.enumerate()) - before:
+    for thread in set(started_threads()) - before:
         thread.join(timeout=5)
-    threads = [thread.name for thread in threading.enumerate() if thread not in before]
+    threads = [thread.name for thread in started_threads() if thread not in before]
     assert not threads, f"threads still running after the last test; join them: {threads}"
     processes = child_processes()
     assert not processes, f"processes still running after the last test; end them: {processes}"
@@ -110,10 +134,12 @@ SPARK = SparkSettings(
     config={
         # The second compiler optimises code for hours of running, and several collectors share the
         # work of one: in a run of minutes both cost more than they save. A heap, and a space for
-        # classes, that grow from small begin with ten collections of everything.
+        # classes, that grow from small begin with ten collections of everything. The room for
+        # compiled code is that of two compilers: with that of one Java compiles again and again.
         "spark.driver.extraJavaOptions": (
             "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-            "-Xms1g -Xmn512m -XX:MetaspaceSize=512m"
+            "-Xms1g -Xmn512m -XX:MetaspaceSize=512m "
+            "-XX:ReservedCodeCacheSize=240m"
         ),
         # Workers import the test modules whose functions they are sent.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

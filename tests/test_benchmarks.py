@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import backlog, evolution, latency, sources
+from benchmarks import aims as aims_page
+from benchmarks import backlog, evolution, lanes, latency, sources
 from benchmarks.evolution_places import PLACES
 from benchmarks.maintenance import Bench, prepared
 from benchmarks.peers.installation import CONTESTANTS, Contestant
 from benchmarks.peers.race import run_contestant, table_of
 from benchmarks.probe import PHASES
 from benchmarks.report import Aim, aims, at_least, at_most
-from benchmarks.run import TINY, measure
+from benchmarks.run import SECTIONS, TINY, measure
 from benchmarks.source_capture import Captured
 from pyspark.sql import SparkSession
 
@@ -48,8 +49,11 @@ def test_a_tiny_run_measures_both_ways(
     assert "Spark jobs per batch" in capsys.readouterr().out
 
 
-def test_a_tiny_backlog_is_maintained(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert backlog.measure(bench, 300) > 0
+def test_a_tiny_backlog_is_maintained(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert backlog.measure(bench, 300, tmp_path) > 0
+    assert json.loads((tmp_path / "backlog.json").read_text())["changes"] == 300
     assert "maintained: 300 changes" in capsys.readouterr().out
 
 
@@ -64,6 +68,18 @@ def test_a_tiny_experiment_runs_every_algorithm(
     assert lookups["nested_sweep"] < lookups["sweep"]
     assert [aim.holds for aim in latency.aims(measured)][1:] == [True]
     assert "nested_sweep" in capsys.readouterr().out
+
+
+def test_a_tiny_run_measures_a_cheap_view_beside_an_expensive_one(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In each way all views are verified by the benchmark itself."""
+    figures = {figure.way: figure for figure in lanes.measure(tmp_path, 0.3, 100, spark)}
+    assert {*figures} == {*lanes.WAYS}
+    assert all(figure.batches > 0 for figure in figures.values())
+    assert not figures["alone"].expensive_batches
+    assert all(figures[way].expensive_batches > 0 for way in ("lanes", "together"))
+    assert capsys.readouterr().out.count("\n") == len(figures)
 
 
 def test_a_tiny_run_measures_every_kind_of_source(
@@ -89,7 +105,10 @@ def test_a_tiny_run_measures_every_kind_of_source(
             each["sources"][{"shop": "crm", "crm": "shop"}[updated]],
         )
         assert cost["lookups"] == 0 < other["lookups"] <= other["queries"]
-        assert cost["traffic"]["received"]["stream"] > 0 < other["traffic"]["received"]["opened"]
+        assert cost["traffic"]["received"]["stream"] > 0
+        # PostgreSQL answers on a connection that is kept, MariaDB on one that is opened.
+        answered = other["traffic"]["received"]
+        assert answered["standing"] + answered["opened"] > 0
         assert cost["traffic"]["received"]["opened"] == 0
     assert "queries/upd" in capsys.readouterr().out
 
@@ -153,3 +172,23 @@ def test_a_contestant_that_cannot_run_says_why() -> None:
     result = run_contestant(missing, 200, {1: 1})
     assert "no_such_program" in result.error
     assert "did not run" in table_of([result], {1: 1})
+
+
+def test_an_aim_is_a_line_of_the_page() -> None:
+    figures = [
+        aims_page.AimedFigure("idle", "57 ms", 1.84, 3, "ms"),
+        aims_page.AimedFigure("often", "", 4.8, 2, "times", "p95 63 ms"),
+        aims_page.AimedFigure("two workers", "", 1.75, 1.7, "times", is_least=True),
+    ]
+    assert [figure.holds for figure in figures] == [True, False, True]
+    assert [str(figure) for figure in figures] == [
+        "| idle | 57 ms | at most 3 ms | 1.84 ms | yes |",
+        "| often |  | at most 2 times | 4.8 times (p95 63 ms) | **no** |",
+        "| two workers |  | at least 1.7 times | 1.75 times | yes |",
+    ]
+
+
+def test_every_part_of_the_aims_is_a_benchmark() -> None:
+    """What is run as a benchmark of its own has that name."""
+    apart = {"small_batches", "reading", "loads", "cluster"}
+    assert apart <= {*aims_page.PARTS} & {*SECTIONS}

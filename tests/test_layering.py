@@ -21,10 +21,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "viewkeeper"
 # From the top down. "viewkeeper" stands for the package's own __init__, the public interface.
 LEVELS = (
     ("__main__",),
-    ("cli", "dashboard"),
+    ("cli",),
+    ("web",),
     ("demo",),
     ("testing",),
     (TOP,),
+    ("readers",),
     ("engine", "simulate"),
     ("check", "evolution", "upstream"),
     ("order",),
@@ -43,15 +45,19 @@ ENGINE_LEVELS = (
     ("project",),
     ("operations", "query", "view"),
     ("kept_session", "loop"),
+    ("reload",),
     ("maintainer", "upkeep"),
-    ("evolution", "plan_runner"),
-    ("algorithms", "group", "load"),
+    ("requests",),
+    ("evolution", "plan_runner", "state_watch"),
+    ("algorithms", "group", "lanes", "load"),
     ("batch",),
     ("capture",),
     ("views",),
     ("compile",),
+    ("event_hooks",),
+    ("event_log",),
     ("connections", "report", "spark", "warehouse_lease"),
-    ("settings",),
+    ("repeated_work", "settings"),
 )
 PURE = (
     "maintain delta view updates evolution partition order.global_id"
@@ -65,15 +71,16 @@ ORDER = (
 KINDS = ("delta_lake", "files", "mariadb", "postgres", "sqlite")
 VENDOR_SQL = re.compile(r"\b(ALTER (TABLE|SYSTEM)|PRAGMA|REPLICA IDENTITY|SET GLOBAL)\b", re.I)
 WAREHOUSE = (
-    "warehouse.activity warehouse.compact warehouse.group_commit warehouse.journal_writer"
+    "warehouse.activity warehouse.compact warehouse.group_commit"
     " warehouse.lake warehouse.lasting_recovery warehouse.merge warehouse.metadata.coordination"
-    " warehouse.metadata.head warehouse.metadata.journal_tail warehouse.metadata.plan_files"
-    " warehouse.metadata.record warehouse.metadata.warehouse_identity warehouse.publish"
+    " warehouse.metadata.head warehouse.metadata.plan_files"
+    " warehouse.metadata.record warehouse.metadata.unfinished_load"
+    " warehouse.metadata.warehouse_identity warehouse.publish"
     " warehouse.recovery warehouse.redo warehouse.retention warehouse.rows.file_search"
     " warehouse.rows.lookup warehouse.rows.stored_actions warehouse.rows.touched_rows"
     " warehouse.rows.view_state warehouse.scrub warehouse.store"
 )
-"""All but what Spark reads from a disk by itself, and what a load leaves on its own machine."""
+"""All but what Spark reads from a disk by itself."""
 LAKE = "warehouse sources.delta_lake.table_version demo.writers.lake_writer"
 
 
@@ -108,14 +115,14 @@ RULES = (
         "threads",
         "threading _thread multiprocessing concurrent asyncio",
         "return an action and let the engine run it",
-        only=f"engine cli demo sources {ORDER}",
+        only=f"engine cli web demo sources readers.connect {ORDER}",
     ),
     Rule(
         "clocks",
         "time datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today"
         " datetime.date.today",
         "take the time as a parameter; the engine reads the clock",
-        only=f"engine cli demo testing sources {ORDER}",
+        only=f"engine cli web demo testing sources readers.connect {ORDER}",
     ),
     Rule(
         "chance",
@@ -135,8 +142,8 @@ RULES = (
         "pyspark py4j",
         "move what touches Spark into one of the places that may",
         only=(
-            "warehouse.rows.spark_frames warehouse.compact warehouse.publish check engine cli demo"
-            " testing.standalone_cluster"
+            "warehouse.rows.spark_frames warehouse.compact warehouse.publish check engine readers"
+            " cli demo testing.standalone_cluster"
         ),
     ),
     Rule(

@@ -158,7 +158,9 @@ def only_reexports(file: File) -> Complaints:
         match node:
             case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
                 continue
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.FunctionDef(name="__getattr__"):
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                continue
+            case ast.FunctionDef(name="__getattr__" | "__dir__"):
                 # Together they are re-exports that are imported when first used.
                 continue
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
@@ -371,6 +373,7 @@ WRITES = "class A:\n    def __init__(self): self.x = 1\n\ndef move_it(a): a.x = 
 CONSTRUCTOR = "class A:\n    def __init__(self, a, b, c, d, e, f): ...\n"
 COPIED = "".join(f"call_{n}(value)\n" for n in range(10))
 HINT = 'hint = "viewkeeper run --full-refresh VIEW"\n'
+REFRESH_HINT = 'hint = f"`viewkeeper refresh {name}` helps"\n'
 OFFENCES: list[tuple[house.Rule, dict[str, str]]] = [
     (house.folders_are_small, {f"a/m{n}.py": "" for n in range(17)}),
     (house.packages_have_prose, {"a/__init__.py": '"""Short."""'}),
@@ -395,6 +398,7 @@ OFFENCES: list[tuple[house.Rule, dict[str, str]]] = [
     (house.engine_names_no_kind, {"engine/a.py": "isinstance(x, WarehouseSource)\n"}),
     (house.engine_names_no_kind, {"engine/a.py": 'hint = "PRAGMA journal_mode"\n'}),
     (house.reloads_have_one_hint, {"a.py": HINT}),
+    (house.reloads_have_one_hint, {"a.py": REFRESH_HINT}),
     (house.ticked_names_exist, {"a.py": '"""See `nowhere_to_be_found`."""\n'}),
     (house.first_lines_are_plain, {"a.py": '"""Whoever is told."""\n'}),
     (house.nothing_is_written_twice, {"a.py": COPIED, "b.py": COPIED}),

@@ -263,7 +263,7 @@ def reloads_have_one_hint(index: SourceIndex) -> Iterator[Offence]:
         if module.path == "errors.py" or module.path.startswith("cli/"):
             continue
         for text in module.texts:
-            if re.search(r"--full-refresh|way out:", str(text.value)):
+            if re.search(r"--full-refresh|viewkeeper refresh |way out:", str(text.value)):
                 what = "ask for a load by errors.reload_hint(views), and call it a hint"
                 yield Offence(module.name, f"{module.path}:{text.lineno}", what)
 
