@@ -119,7 +119,12 @@ class ReportProject:
             with self.open_project() as project:
                 if wrong := self._binding_errors(project):
                     return wrong
-                self._note_stopped(project.refresh(self.observer, strict=False).waiting)
+                waiting = project.refresh(self.observer, strict=False).waiting
+                # Some could be bound only after a load, and are refused then.
+                late = self._binding_errors(project) if waiting else {}
+                if refused := {n: e for n, e in late.items() if isinstance(e, DefinitionError)}:
+                    return refused
+                self._note_stopped(waiting)
                 return {}
         except Exception as error:
             wrong = self._parse_errors()
