@@ -6,7 +6,9 @@ account, their difference, the total of that, and every row of a transfer with i
 reader polls all the time while transfers stream in: the total is always 0, no counterpart is ever
 missing, and the views of one database are at one ts. Those of both are no further, and a view is no
 further than the one that it reads: on a busy machine a database may answer too late for a batch,
-which others do not wait for. Afterwards every ts that ever was is looked at.
+which others do not wait for. Where expensive views may advance apart, which is the default, the
+rows with their counterparts may be behind the sums, which they do not read, and are as right.
+Afterwards every ts that ever was is looked at.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 
@@ -39,7 +42,7 @@ VIEWS = {
     "legs": "SELECT t.id, t.account, u.id AS counterpart FROM bank.transfers t "
     "LEFT JOIN bank.transfers u ON u.id = t.other",
 }
-OF_BANK = ("credits", "debits", "legs")
+SUMS_OF_BANK = ("credits", "debits")
 ACCOUNTS = 20
 ROUNDS = 5
 """After each of so many shares of the transfers the views are waited for."""
@@ -48,7 +51,7 @@ ROUNDS = 5
 class Bank:
     """Two databases, and what the balances must be in the end."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, lanes: str) -> None:
         self.balances = Counter(dict.fromkeys(range(ACCOUNTS), 0))
         self._rng = random.Random(seed)
         self._paths = {name: folder / f"{name}.db" for name in ("bank", "crm")}
@@ -66,12 +69,16 @@ class Bank:
             "CREATE TABLE accounts (id INTEGER PRIMARY KEY, owner TEXT)",
             f"INSERT INTO accounts VALUES {owners}",
         )
-        self._write_project(folder)
+        self._write_project(folder, lanes)
 
-    def _write_project(self, folder: Path) -> None:
-        lines = "".join(f"  {name}: {{kind: sqlite, path: {name}.db}}\n" for name in self._paths)
-        settings = "warehouse: ./warehouse\nfreshness: 100ms\nbatch: {inline_rows: 10000000}\n"
-        (folder / "viewkeeper.yml").write_text(f"{settings}sources:\n{lines}")
+    def _write_project(self, folder: Path, lanes: str) -> None:
+        kinds = (f"  {name}: {{kind: sqlite, path: {name}.db}}\n" for name in self._paths)
+        sources = "".join(kinds)
+        settings = (
+            "warehouse: ./warehouse\nfreshness: 100ms\nbatch: {inline_rows: 10000000}\n"
+            f"lanes: {lanes}\n"
+        )
+        (folder / "viewkeeper.yml").write_text(f"{settings}sources:\n{sources}")
         (folder / "views").mkdir()
         for name, text in VIEWS.items():
             sql = f"CREATE MATERIALIZED VIEW {name} AS\n{text};\n"
@@ -118,9 +125,10 @@ class Bank:
 class Auditor(threading.Thread):
     """Reads all the time, and notes what must never be seen."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, together: Collection[str]) -> None:
         super().__init__(name="auditor")
         self._project = project
+        self._together = together
         self._ended = threading.Event()
         self.wrong: list[str] = []
         self.reads = 0
@@ -137,7 +145,7 @@ class Auditor(threading.Thread):
     def _look_once(self) -> None:
         heads = self._project.newest_head().views
         ts = {name: heads[name].ts for name in VIEWS}
-        together = {ts[name] for name in OF_BANK}
+        together = {ts[name] for name in self._together}
         if len(together) > 1 or not ts["total"] <= ts["balance"] <= max(together):
             self.wrong.append(f"at different ts: {[(n, heads[n].ts) for n in VIEWS]}")
         amounts = self._project.view("total").arrow()["amount"].to_pylist()
@@ -152,13 +160,13 @@ class Auditor(threading.Thread):
         self.join()
 
 
-def run_bank(folder: Path, spark: SparkSession, transfers: int) -> int:
+def run_bank(folder: Path, spark: SparkSession, transfers: int, lanes: str) -> int:
     """Move money while views are maintained and read; how many states there were."""
-    bank = Bank(folder, seed=transfers)
+    bank = Bank(folder, transfers, lanes)
     bank.move_money(10)
     with viewkeeper.open(folder, spark) as project:
         project.refresh()
-        auditor = Auditor(project)
+        auditor = Auditor(project, (*SUMS_OF_BANK, *(["legs"] if lanes == "never" else [])))
         with maintainer(folder) as process:
             process.wait_for("ready")
             auditor.start()
@@ -205,10 +213,11 @@ def check_every_state(project: Project) -> int:
 
 
 def test_money_is_neither_made_nor_lost(tmp_path: Path, spark: SparkSession) -> None:
-    assert run_bank(tmp_path, spark, transfers=300) > ROUNDS
+    assert run_bank(tmp_path, spark, transfers=300, lanes="never") > ROUNDS
 
 
 @pytest.mark.campaign
-def test_a_hundred_thousand_transfers(tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("lanes", ["never", "auto"])
+def test_a_hundred_thousand_transfers(tmp_path: Path, spark: SparkSession, lanes: str) -> None:
     # How many states there are is a matter of speed: what lies between two looks is one of them.
-    assert run_bank(tmp_path, spark, transfers=100_000) > ROUNDS
+    assert run_bank(tmp_path, spark, transfers=100_000, lanes=lanes) > ROUNDS
