@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,19 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.settings.project_file import SparkSettings
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.view import View
-from viewkeeper.errors import DefinitionError, ExpressionError
+from viewkeeper.errors import CorruptError, DefinitionError, ExpressionError
 from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.rows import file_search, spark_frames, touched_rows, view_state
+from viewkeeper.warehouse.rows import (
+    file_search,
+    row_masks,
+    spark_frames,
+    touched_rows,
+    view_state,
+)
 from viewkeeper.warehouse.rows.spark_frames import state_frame
 from viewkeeper.warehouse.rows.view_state import read_counted, read_state, repeat_rows
 from viewkeeper.warehouse.store import Store
@@ -64,10 +73,11 @@ FILTERS: tuple[Any, ...] = (
 
 @contextmanager
 def small_sizes(kept_from: int = 0) -> Iterator[pytest.MonkeyPatch]:
-    """Row groups of two rows, bodies that are always worth it, and everything kept."""
+    """Row groups of two rows, bodies that are always worth it, and everything sieved and kept."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data_files, "ROWS_PER_GROUP", 2)
         patch.setattr(file_search, "FEW", 2)
+        patch.setattr(row_masks, "SIEVED_ROWS", 0)
         patch.setattr(view_state, "WORTH", 0)
         patch.setattr(touched_rows, "LARGE_ROWS", 3)
         patch.setattr(spark_frames, "SMALL_ROWS", 3)
@@ -222,16 +232,48 @@ def test_a_row_is_found_without_reading_the_body(
     keeping: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    columns = file_search._read_columns
+    columns = file_search._scan_columns
 
-    def watched(fragment: Any, names: Any, where: Any = None) -> pa.Table:
+    def watched(fragment: Any, names: Any, where: Any) -> Iterator[pa.RecordBatch]:
         read.append(sum(g.num_rows for g in fragment.subset(filter=where).row_groups))
         return columns(fragment, names, where)
 
-    monkeypatch.setattr(file_search, "_read_columns", watched)
+    monkeypatch.setattr(file_search, "_scan_columns", watched)
     found = read_state(keeping.store.local_root, keeping.view, where=pc.field("k") == 11)
     assert found.to_pylist() == [{"k": 11, "s": "text 11"}] * 2
     assert read == [2], "one row group of ten"
+
+
+def test_rows_without_columns_are_counted(keeping: World) -> None:
+    """A reader who counts asks for no column."""
+    stored, folder = stored_schema(keeping.view.schema), folder_of(keeping.store)
+    large = max(keeping.store.active_files(VIEW), key=lambda file: file.rows)
+    for names in ([], ["k"], ["k", "s"]):
+        found = file_search.read_file_columns(folder, VIEW, large, stored, names)
+        assert (found.num_rows, found.column_names) == (large.rows, names)
+        none = pc.field("k") == -1
+        assert not file_search.read_file_columns(folder, VIEW, large, stored, names, none).num_rows
+
+
+@pytest.mark.parametrize("change", [1, -1])
+@pytest.mark.parametrize("columns", [None, ["k"]])
+def test_a_file_with_other_rows_than_are_listed_is_damaged(
+    keeping: World, monkeypatch: pytest.MonkeyPatch, change: int, columns: list[str] | None
+) -> None:
+    """While it is read ahead, nobody knows yet how many rows will come."""
+    root, view = keeping.store.local_root, keeping.view
+    listed = view_state.files_until
+
+    def others(*given: Any) -> list[ActiveFile]:
+        return [
+            replace(file, rows=file.rows + change) if file.rows > 10 else file
+            for file in listed(*given)
+        ]
+
+    monkeypatch.setattr(view_state, "files_until", others)
+    with pytest.raises(CorruptError, match="cannot be believed") as caught:
+        read_state(root, view, columns=columns)
+    assert f"{20 + change} were written" in str(caught.value.detail)
 
 
 @pytest.mark.parametrize("where", [pc.field("none") == 1, pc.scalar(1) / pc.field("k") == 1])

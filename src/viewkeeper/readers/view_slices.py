@@ -30,6 +30,7 @@ from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.file_search import read_file_columns
+from viewkeeper.warehouse.rows.row_masks import take_masked
 from viewkeeper.warehouse.rows.touched_rows import find_touched, split_layers
 from viewkeeper.warehouse.rows.view_state import (
     change_span,
@@ -70,7 +71,7 @@ class BodySlice:
         if not is_whole:
             kept = np.ones(rows.num_rows, bool)
             kept[self.skipped] = False
-            rows = rows.filter(pa.array(kept))
+            rows = take_masked(rows, kept)
         return repeat_rows(rows).select(list(names))
 
 

@@ -16,8 +16,10 @@ into them (`fit_columns`) before anything is compared.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ from viewkeeper.warehouse.lake.verified_files import (
     read_whole,
     translate_read_errors,
 )
+from viewkeeper.warehouse.rows.row_masks import find_values
 
 _FORMAT: Any = pyarrow.dataset.ParquetFileFormat(page_checksum_verification=True)
 """Untyped: the stubs do not know that its fragments can be narrowed to some row groups."""
@@ -115,34 +118,68 @@ def read_file_columns(
     `stored` are the columns that the view's files have now. An expression that has no value for
     some row is Arrow's error, unless the file is damaged.
     """
+    pieces = stream_file_columns(folder, view, file, stored, names, where)
+    schema = pa.schema([stored.field(name) for name in names])
+    batches = chain.from_iterable(piece.to_batches() for piece in pieces)
+    return pa.Table.from_batches(batches, schema)
+
+
+def stream_file_columns(
+    folder: StoragePath,
+    view: str,
+    file: ListedFile,
+    stored: pa.Schema,
+    names: Sequence[str],
+    where: Any = None,
+) -> Iterator[pa.Table]:
+    """The same in pieces of a row group at most.
+
+    Reading begins now, and goes on by threads of Arrow while the caller works on a piece.
+    """
     path = folder / file.path
     check_footer(path, file.size, view)
+    with _translate_search_errors(path, view, where):
+        fragment = _open_fragment(path, stored)
+        batches: Iterable[pa.RecordBatch]
+        if fragment is not None:
+            batches = _scan_columns(fragment, names, where)
+        else:
+            older = _read_older(path, stored)
+            kept = older if where is None else older.filter(where)
+            batches = kept.select(list(names)).to_batches()
+    return _check_pieces(batches, path, view, file, names, where)
+
+
+def _check_pieces(
+    batches: Iterable[pa.RecordBatch],
+    path: StoragePath,
+    view: str,
+    file: ListedFile,
+    names: Sequence[str],
+    where: Any,
+) -> Iterator[pa.Table]:
+    with _translate_search_errors(path, view, where):
+        count = 0
+        for batch in batches:
+            count += batch.num_rows
+            if count > file.rows:
+                break
+            yield pa.Table.from_batches([batch]).rename_columns(list(names))
+        if count > file.rows or (where is None and count < file.rows):
+            raise ValueError(f"it has {count} rows; {file.rows} were written")
+
+
+@contextmanager
+def _translate_search_errors(path: StoragePath, view: str, where: Any) -> Iterator[None]:
+    """Errors of the file, but of the expression where the file is what was written."""
     try:
-        return _read_filtered(path, view, file, stored, names, where)
+        with translate_read_errors(path, view):
+            yield
     except CorruptError as error:
         if where is None or not isinstance(error.__cause__, pa.ArrowException):
             raise
         read_whole(path, view)
         raise error.__cause__ from None
-
-
-def _read_filtered(
-    path: StoragePath,
-    view: str,
-    file: ListedFile,
-    stored: pa.Schema,
-    names: Sequence[str],
-    where: Any,
-) -> pa.Table:
-    with translate_read_errors(path, view):
-        fragment = _open_fragment(path, stored)
-        if fragment is None:
-            older = _read_older(path, stored)
-            return (older if where is None else older.filter(where)).select(list(names))
-        rows = _read_columns(fragment, names, where)
-        if where is None and rows.num_rows != file.rows:
-            raise ValueError(f"it has {rows.num_rows} rows; {file.rows} were written")
-        return rows
 
 
 def has_columns(folder: StoragePath, view: str, file: ListedFile, stored: pa.Schema) -> bool:
@@ -193,11 +230,22 @@ def _search_group(
     return rows, pa.table([arrays[name] for name in wanted.names], schema=wanted)
 
 
-def _read_columns(fragment: Any, names: Sequence[str], where: Any = None) -> pa.Table:
-    """Whole columns, of those rows for which an expression holds."""
-    columns = {f"c{i}": pc.field(name) for i, name in enumerate(names)}
-    found: pa.Table = fragment.to_table(columns=columns, filter=where)
+def _read_columns(fragment: Any, names: Sequence[str]) -> pa.Table:
+    """Whole columns."""
+    found: pa.Table = fragment.to_table(columns=_columns_of(names))
     return found.rename_columns(list(names))
+
+
+def _scan_columns(fragment: Any, names: Sequence[str], where: Any) -> Iterator[pa.RecordBatch]:
+    """Columns of those rows for which an expression holds; it is read ahead from now on."""
+    batches: Iterator[pa.RecordBatch] = fragment.scanner(
+        columns=_columns_of(names), filter=where
+    ).to_batches()
+    return batches
+
+
+def _columns_of(names: Sequence[str]) -> dict[str, Any]:
+    return {f"c{i}": pc.field(name) for i, name in enumerate(names)}
 
 
 def _possible_groups(search: Search) -> Any:
@@ -222,5 +270,5 @@ def _answering_rows(seen: pa.Table, searches: Sequence[Search]) -> Any:
 
 def _matching_rows(seen: pa.Table, search: Search) -> Any:
     """Which rows answer a search."""
-    masks = [pc.is_in(seen[n], value_set=values).to_numpy() for n, values in search.items()]
+    masks = (find_values(seen[name], values) for name, values in search.items())
     return reduce(np.logical_and, masks, np.ones(seen.num_rows, bool))

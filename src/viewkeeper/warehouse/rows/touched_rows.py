@@ -42,6 +42,7 @@ from viewkeeper.warehouse.lake.data_files import list_digest
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.file_search import Search, search_file
+from viewkeeper.warehouse.rows.row_masks import find_values
 
 FOLDER = "_touched"
 LARGE_ROWS = 100_000
@@ -178,7 +179,7 @@ def _search_body(
 
 def match_values(rows: pa.Table, values: Search) -> Any:
     """Which rows have, in each of these columns, one of its values."""
-    masks = (pc.is_in(rows[name], value_set=each).to_numpy() for name, each in values.items())
+    masks = (find_values(rows[name], each) for name, each in values.items())
     return reduce(np.logical_and, masks, np.ones(rows.num_rows, bool))
 
 

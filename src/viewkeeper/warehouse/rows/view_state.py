@@ -31,8 +31,9 @@ head has the rows themselves (`unflushed_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy
@@ -47,7 +48,8 @@ from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, active_file_of, files_of
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
-from viewkeeper.warehouse.rows.file_search import fit_columns, read_file_columns
+from viewkeeper.warehouse.rows.file_search import fit_columns, stream_file_columns
+from viewkeeper.warehouse.rows.row_masks import take_masked
 from viewkeeper.warehouse.rows.touched_rows import (
     find_touched,
     match_values,
@@ -73,12 +75,12 @@ def repeat_rows(rows: pa.Table) -> pa.Table:
     """
     if COUNT not in rows.column_names:
         return rows
-    shown = rows.filter(pc.field(COUNT) > 0)
-    bag = shown.drop_columns([COUNT])
-    if shown.num_rows == 0 or pc.max(shown[COUNT]).as_py() == 1:
+    bag = rows.drop_columns([COUNT])
+    counts = rows[COUNT].to_numpy()
+    if (counts == 1).all():
         return bag
-    counts = shown[COUNT].to_numpy()
-    return bag.take(numpy.repeat(numpy.arange(len(counts)), counts))
+    often = numpy.repeat(numpy.arange(len(counts)), numpy.maximum(counts, 0))
+    return bag.take(often)
 
 
 def _sum_counts(rows: pa.Table) -> pa.Table:
@@ -158,8 +160,8 @@ class _Layers:
 
     def read_body(self, shown: Sequence[str]) -> pa.Table:
         """The rows of the body, as often as they occur."""
-        pieces = [repeat_rows(self._read_file(file, shown)) for file in self.body]
-        return self._join(shown, pieces)
+        files = (self._stream_file(file, shown) for file in self.body)
+        return self._join(shown, [repeat_rows(rows) for rows in chain.from_iterable(files)])
 
     def leave_touched(self, shown: Sequence[str]) -> pa.Table | None:
         """All rows, of which only these columns are read; None where no column tells rows apart."""
@@ -170,10 +172,13 @@ class _Layers:
         changed = pa.concat_tables([self._signed_rows(self.tail).drop_columns([TS]), touched.rows])
         pieces = [repeat_rows(sum_rows(changed)).select(list(shown))]
         for number, file in enumerate(self.body):
-            rows = self._read_file(file, shown)
-            untouched = numpy.ones(rows.num_rows, bool)
+            untouched = numpy.ones(file.rows, bool)
             untouched[touched.positions_in(number)] = False
-            pieces.append(repeat_rows(rows.filter(pa.array(untouched))))
+            first = 0
+            for rows in self._stream_file(file, shown):
+                kept = untouched[first : first + rows.num_rows]
+                pieces.append(repeat_rows(take_masked(rows, kept)))
+                first += rows.num_rows
         return self._join(shown, pieces)
 
     def part_touched(self, shown: Sequence[str]) -> pa.Table | None:
@@ -181,18 +186,21 @@ class _Layers:
 
         Grouping all rows by all columns costs ten times as much as reading them.
         """
+        begun = (self._stream_file(file, self.view.schema.names) for file in self.body)
+        # The first file is read by Arrow's threads while the tail is read by this one.
+        ahead = [*islice(begun, 1 if self._is_worth(sum(f.rows for f in self.tail)) else 0)]
         changed = [self._filter(self._signed_rows(self.tail).drop_columns([TS]))]
         telling = telling_columns(changed[0])[:1]
-        if not telling or WORTH * changed[0].num_rows > sum(file.rows for file in self.body):
+        if not telling or not self._is_worth(changed[0].num_rows):
             return None
         values = {name: pc.unique(changed[0][name]) for name in telling}
         pieces = []
-        for file in self.body:
-            rows = self._read_file(file, self.view.schema.names)
-            touched = pa.array(match_values(rows, values))
-            counted = rows if COUNT in rows.column_names else _count_once(rows)
-            changed.append(counted.filter(touched).select(changed[0].column_names))
-            pieces.append(repeat_rows(rows.filter(pc.invert(touched))).select(list(shown)))
+        for rows in chain.from_iterable(chain(ahead, begun)):
+            touched = match_values(rows, values)
+            found = rows.filter(pa.array(touched))
+            counted = found if COUNT in rows.column_names else _count_once(found)
+            changed.append(counted.select(changed[0].column_names))
+            pieces.append(repeat_rows(take_masked(rows, ~touched)).select(list(shown)))
         pieces.append(repeat_rows(sum_rows(pa.concat_tables(changed))).select(list(shown)))
         return self._join(shown, pieces)
 
@@ -201,12 +209,16 @@ class _Layers:
         signed = self._signed_rows([*self.body, *self.tail])
         return repeat_rows(sum_rows(self._filter(signed))).select(list(shown))
 
-    def _read_file(self, file: ActiveFile, names: Sequence[str]) -> pa.Table:
+    def _stream_file(self, file: ActiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
         """Rows of a file of the body; with `_count` if not all are there once."""
         stored = stored_schema(self.view.schema)
         wanted = [*names, COUNT] if file.count_max > 1 else names
         folder = table_folder(self.root, self.view)
-        return read_file_columns(folder, self.view.view, file, stored, wanted, self.where)
+        return stream_file_columns(folder, self.view.view, file, stored, wanted, self.where)
+
+    def _is_worth(self, changed: int) -> bool:
+        """Whether telling so many changed rows apart costs less than summing the body with them."""
+        return changed * WORTH <= sum(file.rows for file in self.body)
 
     def _signed_rows(self, files: Sequence[ActiveFile]) -> pa.Table:
         return read_signed(self.root, self.view, files, until=self.until)
