@@ -37,6 +37,11 @@ VIEWS = {
     "nothing": "SELECT count(*) AS n, sum(p.cents) AS cents FROM catalogue.product p "
     "WHERE p.cents < 0",
     "counted": "SELECT count(*) AS n FROM shop.item",
+    "distinct_constant": "SELECT count(DISTINCT t.two) AS n, count(*) AS m "
+    "FROM (SELECT 2 AS two, i.quantity FROM shop.item i) t WHERE t.quantity > 0",
+    "distinct_of_none": "SELECT count(DISTINCT t.two) AS n, count(*) AS m "
+    "FROM (SELECT 2 AS two, p.cents FROM catalogue.product p) t WHERE t.cents < 0",
+    "one_group": "SELECT max(i.quantity) AS most FROM shop.item i GROUP BY 'a'",
     "cities": "SELECT city FROM crm.customer EXCEPT ALL SELECT title FROM catalogue.product",
     "labelled": "SELECT k.label, c.id FROM (VALUES ('x', 'first'), ('q', 'none')) AS k(city, label)"
     " LEFT JOIN crm.customer c ON c.city = k.city",

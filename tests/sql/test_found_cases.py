@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 import viewkeeper
-from tests.sql.random_case import RandomCase, cheap_session, run_case
+from tests.sql.random_case import ON_SPARK, RandomCase, cheap_session, run_case
 from tests.sql.random_history import RANDOM_TABLES
 from tests.sql.relation_history import RelationHistory, RowChange, empty_tables
 from tests.sql.report_project import ReportProject
@@ -49,6 +51,31 @@ SAME_NAMES = RandomCase(
     looks=((True, True), (True,)),
 )
 """Two columns of one name, which only a window reads, were listed in another order by Spark."""
+
+COUNTED_VALUES = RandomCase(
+    seed=0,
+    views={
+        "alone": "SELECT count(DISTINCT 2) AS n FROM shop.orders o WHERE o.kind > 0",
+        "beside": "SELECT count(DISTINCT 2) AS n, count(*) AS m FROM shop.orders o",
+        "filtered": "SELECT count(DISTINCT 'x') FILTER (WHERE o.kind = 2) AS n, sum(o.kind) AS k "
+        "FROM shop.orders o HAVING count(*) > 1",
+    },
+    batches=(
+        (tuple(ORDERS[:2]),),
+        (tuple(ORDERS[2:]), tuple(RowChange("shop.orders", order.row, None) for order in ORDERS)),
+    ),
+    looks=((True,), (True, True)),
+)
+"""How many values a constant has: one, or none where no row is left."""
+
+
+@pytest.mark.parametrize("settings", ["", ON_SPARK], ids=["inline", "spark"])
+def test_values_of_a_constant_are_counted(spark: SparkSession, settings: str) -> None:
+    """Seed 920115: a fold without any column could not be loaded."""
+    cheap = cheap_session(spark)
+    case = replace(COUNTED_VALUES, settings=settings)
+    verdict = run_case(case, cheap, SparkJudge(cheap, empty_tables(RANDOM_TABLES)))
+    assert verdict.exact == [*case.views], verdict
 
 
 def test_columns_of_one_name_complete_an_order(spark: SparkSession) -> None:

@@ -90,8 +90,9 @@ def _outputs_sql(outputs: Sequence[Output]) -> str:
 def _labelled_source(
     place: int, relation: Relation, fields: Sequence[Field], tables: Tables
 ) -> str:
-    """A relation with its columns called by their labels."""
+    """A relation with its columns called by their labels; its rows are there without any."""
     columns = [f"{quote_name(f.name)} AS {quote_name(f'{place}.{f.name}')}" for f in fields]
+    columns = columns or [f"1 AS {quote_name(f'{place}.')}"]
     return f"(SELECT {', '.join(columns)} FROM {tables[relation]})"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from viewkeeper.engine.compile.drafts.core_draft import CoreDraft, columns_of_places
-from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over
+from viewkeeper.engine.compile.drafts.graph_draft import ONE, GraphDraft, draft_over
 from viewkeeper.engine.compile.expressions.expression_translation import certain_type_of
 from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of, type_text_of_arrow
 from viewkeeper.engine.compile.plan.plan_tree import Attribute, PlanExpression, PlanLiteral
@@ -134,7 +134,8 @@ def _distinct_source(
     calls: Sequence[AggregateCall],
 ) -> FoldSource:
     """An inner fold with one row for each group and value."""
-    keys = list(dict.fromkeys([*groups, *arguments]))
+    # Values that are never NULL, as in count(DISTINCT 2), are no argument; a group needs a column.
+    keys = list(dict.fromkeys([*groups, *arguments])) or [ONE]
     found = graph.finish_draft(below, keys)
     shown = tuple(Output(f.name, Column(0, f.name, f.type)) for f in found.fields)
     fold = Fold(graph.next_number, found.relation, found.fields, (), shown)
