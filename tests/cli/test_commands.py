@@ -179,6 +179,25 @@ def test_query_with_in_two_parts_of_from(loaded: Path, spark: SparkSession) -> N
     assert found.stdout == call("-p", str(loaded), *everything, spark=spark).stdout
 
 
+def test_query_with_quantified_comparisons(loaded: Path, spark: SparkSession) -> None:
+    sql = (
+        "SELECT DISTINCT customer, cents >= ALL (SELECT x.cents FROM order_lines x) AS most "
+        "FROM order_lines o WHERE cents <= ALL (SELECT x.cents FROM order_lines x "
+        "WHERE x.customer = o.customer) OR cents >= ALL (SELECT cents FROM order_lines)"
+    )
+    plain = (
+        "SELECT DISTINCT customer, cents = (SELECT max(cents) FROM order_lines) AS most "
+        "FROM order_lines o WHERE cents = (SELECT min(x.cents) FROM order_lines x "
+        "WHERE x.customer = o.customer) OR cents = (SELECT max(cents) FROM order_lines)"
+    )
+    words = ["--format", "csv"]
+    found = call("-p", str(loaded), "query", f"{sql} ORDER BY 1, 2", *words, spark=spark)
+    assert found.exit_code == 0, found.output
+    wanted = call("-p", str(loaded), "query", f"{plain} ORDER BY 1, 2", *words, spark=spark)
+    assert found.stdout == wanted.stdout
+    assert len(found.stdout.splitlines()) > 3
+
+
 def test_query_gives_exact_values(loaded: Path, spark: SparkSession) -> None:
     words = ["-p", str(loaded), "query", EXACT]
     (row,) = json.loads(call(*words, "--format", "json", spark=spark).stdout)
@@ -203,6 +222,10 @@ def test_query_gives_exact_values(loaded: Path, spark: SparkSession) -> None:
     ("words", "expected"),
     [
         (["SELECT nope FROM order_lines"], "nope"),
+        (
+            ["SELECT cents > ALL (SELECT customer FROM order_lines) AS x FROM order_lines"],
+            "types that have no order in common",
+        ),
         (["SELECT 1 / (cents - cents) AS x FROM order_lines"], "DIVIDE_BY_ZERO"),
         (["SELECT * FROM order_lines", "--as-of", "77"], "no state as of 77"),
         (["SELECT 1 AS a, 2 AS a FROM order_lines", "--format", "json"], "give them aliases"),

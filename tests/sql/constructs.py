@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.sql.construct_forms import NOTHING, RESULT, Construct
 from tests.sql.generator_constructs import GENERATOR_CONSTRUCTS
+from tests.sql.quantified_constructs import QUANTIFIED_CONSTRUCTS
 from tests.sql.scalar_constructs import SCALAR_CONSTRUCTS, SOLD
 from tests.sql.window_constructs import WINDOW_CONSTRUCTS
 
@@ -199,6 +200,7 @@ CONSTRUCTS: tuple[Construct, ...] = (
         ),
     ),
     *SCALAR_CONSTRUCTS,
+    *QUANTIFIED_CONSTRUCTS,
     Construct(
         AGGREGATES,
         "count, sum and avg by group",

@@ -6,6 +6,7 @@ The day on which one is not refused any more, the matrix says so.
 from __future__ import annotations
 
 from tests.sql.construct_forms import RefusedConstruct
+from tests.sql.quantified_constructs import REFUSED_QUANTIFIED
 
 REFUSED = (
     RefusedConstruct(
@@ -138,4 +139,5 @@ REFUSED = (
         "number the rows of each key by row_number() in a derived table, and join the first ones",
         "FROM crm.customers c, LATERAL",
     ),
+    *REFUSED_QUANTIFIED,
 )

@@ -21,6 +21,8 @@ from pyspark.sql import SparkSession
 
 from viewkeeper.engine.spark.completed_order import complete_frame
 from viewkeeper.engine.spark.error_silence import silence_errors
+from viewkeeper.view.sql.quantified.quantified_comparisons import rewrite_quantified
+from viewkeeper.view.sql.sql_text import SqlText
 
 Row = tuple[Any, ...]
 
@@ -123,7 +125,8 @@ class SparkJudge:
                 f"WHERE _from <= {ts} AND {ts} < _until)"
             )
 
-        return self._pattern().sub(replace_name, self._set_clock(text, ts))
+        own = rewrite_quantified(SqlText(self._set_clock(text, ts))).text
+        return self._pattern().sub(replace_name, own)
 
     def _set_clock(self, text: str, ts: int) -> str:
         """A text with the time as of a ts written into it."""

@@ -53,7 +53,7 @@ class QueryCompiler:
 
     def compile_text(self, text: str, tables: Sequence[QueryTable]) -> Graph:
         """The graph of a query over these tables."""
-        with self._spark.activate(), ExitStack() as stack, definition_errors(text):
+        with self._spark.activate(), ExitStack() as stack, definition_errors():
             self._spark.set_tables([table.schema for table in tables])
             called = check_calls(self._spark.parse_text(text), text)
             analyzed = self._analyze_text(text)
@@ -74,7 +74,7 @@ class QueryCompiler:
 
     def check_text(self, text: str, tables: Sequence[QueryTable]) -> None:
         """A DefinitionError if Spark cannot resolve a query over these tables."""
-        with self._spark.activate(), definition_errors(text):
+        with self._spark.activate(), definition_errors():
             self._spark.set_tables([table.schema for table in tables])
             self._analyze_text(text)
 
@@ -135,11 +135,10 @@ _FRAME = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+.*$", re.DOTALL)
 
 _SHARED = re.compile(r'"[^"]*commonexpressionref\(\)[^"]*"')
 """How Spark quotes an expression of which it has named a part: in BETWEEN, in nullif()."""
-_QUANTIFIED = re.compile(r"(ALL|ANY|SOME)\s*$", re.IGNORECASE)
 
 
 @contextmanager
-def definition_errors(query: str) -> Iterator[None]:
+def definition_errors() -> Iterator[None]:
     """What Spark says about a query that it cannot read or resolve, as our error.
 
     A refusal of which Spark has lost the place points to the beginning of the query.
@@ -158,22 +157,8 @@ def definition_errors(query: str) -> Iterator[None]:
         text = str(error)
         found = _POSITION.search(text)
         line, column = (int(found[1]), int(found[2]) + 1) if found else (None, None)
-        if line is not None and column is not None:
-            _refuse_quantified(query, line, column)
         message = _FRAME.sub("", text.strip().partition("\n")[0])
         for context in error.getQueryContext()[:1]:
             written = " ".join(context.fragment().split()).replace("\\", r"\\")
             message = _SHARED.sub(f'"{written}"', message)
         raise DefinitionError(message, line=line, column=column) from error
-
-
-def _refuse_quantified(query: str, line: int, column: int) -> None:
-    """Say what to write for `x > ALL (SELECT ...)`, which Spark SQL does not have."""
-    before = "\n".join([*query.split("\n")[: line - 1], query.split("\n")[line - 1][: column - 1]])
-    if found := _QUANTIFIED.search(before):
-        raise DefinitionError(
-            f"Spark SQL has no comparison with {found[1].upper()} (SELECT ...)",
-            line=line,
-            column=column,
-            hint="compare with (SELECT max(...)) or (SELECT min(...)), or write IN or NOT EXISTS",
-        ) from None

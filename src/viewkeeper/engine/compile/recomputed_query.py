@@ -38,7 +38,7 @@ def describe_recomputed(
 ) -> Graph:
     """The graph of a query that is computed again, for this reason."""
     session = CompileSession(spark)
-    with session.activate(), definition_errors(text):
+    with session.activate(), definition_errors():
         session.set_tables([table.schema for table in tables])
         check_calls(session.parse_text(text), text, CALLABLE)
         analyzed = session.session.sql(text)._jdf.queryExecution().analyzed()

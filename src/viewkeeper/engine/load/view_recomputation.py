@@ -115,7 +115,7 @@ def count_view_rows(
     from viewkeeper.warehouse.rows.spark_frames import sum_counts
 
     try:
-        with definition_errors(query):
+        with definition_errors():
             rows = spark.sql(query)
     except DefinitionError as error:
         message = error.message.partition(": ")[2] if error.line is not None else error.message

@@ -17,6 +17,8 @@ from sqlglot import Token, TokenType, exp
 from viewkeeper.errors import DefinitionError, UnsupportedError, suggest_nearest
 from viewkeeper.view.sql import functions
 from viewkeeper.view.sql.plain_select import is_word
+from viewkeeper.view.sql.quantified.quantified_comparisons import rewrite_quantified
+from viewkeeper.view.sql.quantified.rewritten_text import RewrittenText
 from viewkeeper.view.sql.sql_text import SqlText, own_span_of
 from viewkeeper.view.sql.syntax import read_trees, tokenize_sql
 
@@ -55,6 +57,8 @@ class CheckedQuery:
     """The whole text as it was read, with the tokens of the query and its tree."""
     tokens: tuple[Token, ...] = field(repr=False, compare=False)
     tree: exp.Query = field(repr=False, compare=False)
+    rewritten: RewrittenText = field(repr=False, compare=False)
+    """Where everything in the text was before quantified comparisons were rewritten."""
 
 
 def check_query(text: str, views: tuple[str, ...]) -> CheckedQuery:
@@ -82,8 +86,15 @@ def check_query(text: str, views: tuple[str, ...]) -> CheckedQuery:
             raise unknown_relation_error(written, table.name, views)
         if name in known:
             used[known[name]] = None
+    # What was checked is the user's own text; what others read has no comparison that Spark has
+    # not.
+    rewritten = rewrite_quantified(sql)
+    if rewritten.text != sql.text:
+        sql, tokens, tree = _read_query(rewritten.text)
     own = tuple(token for token in tokens if token.token_type is not TokenType.SEMICOLON)
-    return CheckedQuery(sql.text[: own[-1].end + 1], tuple(used), defined, sql, own, tree)
+    return CheckedQuery(
+        sql.text[: own[-1].end + 1], tuple(used), defined, sql, own, tree, rewritten
+    )
 
 
 def _read_query(text: str) -> tuple[SqlText, list[Token], exp.Query]:

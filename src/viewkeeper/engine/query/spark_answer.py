@@ -7,6 +7,7 @@ nobody else's; the context, and with it the workers, are shared.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from viewkeeper.engine.query.checked_query import CheckedQuery
 from viewkeeper.engine.spark.spark_session import SparkHandle, child_session
 from viewkeeper.errors import DefinitionError, ExpressionError
 from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.view.sql.quantified.rewritten_text import TextNote
 from viewkeeper.warehouse.metadata.head import read_head
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,22 @@ def answering_on_spark(
             rows = shown.toLocalIterator() if most_rows is None else shown.collect()
             yield FoundRows(found.columns, (tuple(row) for row in rows))
     except (AnalysisException, ParseException) as error:
-        raise DefinitionError("the query is wrong", detail=_spark_reason(error)) from error
+        note = _note_on(error, asked)
+        detail, hint = (_spark_reason(error), None) if note is None else (note.message, note.hint)
+        raise DefinitionError("the query is wrong", detail=detail, hint=hint) from error
     except (PySparkException, Py4JJavaError) as error:
         raise ExpressionError("the query failed", detail=_spark_reason(error)) from error
     finally:
         for name in asked.views:
             spark.catalog.dropTempView(name)
+
+
+def _note_on(error: Exception, asked: CheckedQuery) -> TextNote | None:
+    """What an error means that is in a part of the text which the user has not written."""
+    if (found := _POSITION.search(str(error))) is None:
+        return None
+    lines = asked.text.split("\n")[: int(found[1]) - 1]
+    return asked.rewritten.note_at(sum(len(line) + 1 for line in lines) + int(found[2]))
 
 
 def _spark_reason(error: Exception) -> str:

@@ -36,10 +36,12 @@ from viewkeeper.view.graph import fields_read, qualify_graph
 from viewkeeper.view.keyed_view import PREFIX
 from viewkeeper.view.render import quote_name
 from viewkeeper.view.sql.coerce import unify_types
+from viewkeeper.view.sql.quantified.quantified_comparisons import rewrite_quantified
+from viewkeeper.view.sql.quantified.rewritten_text import RewrittenText
 from viewkeeper.view.sql.report_query import ReportQuery, TableName
 from viewkeeper.view.sql.scope import Schema, Scope, Scopes, qualifier_of, scopes_of
 from viewkeeper.view.sql.select_parts import SelectItem, TableUse
-from viewkeeper.view.sql.sql_text import Span, SqlPiece, leaf_span_of
+from viewkeeper.view.sql.sql_text import Span, SqlPiece, SqlText, leaf_span_of
 from viewkeeper.view.sql.translate import ResolvedColumn, translate_piece
 from viewkeeper.view.sql.view_statement import ParsedView
 
@@ -298,7 +300,12 @@ def _connected_places(count: int, equalities: Iterable[Equality]) -> list[list[i
 
 def report_text(parsed: ParsedView) -> str:
     """The query of a report as Spark gets it, with tables called by the numbers of their places."""
-    return parsed.plain.replace_spans(parsed.body, _report_changes(parsed))
+    return _rewrite_body(parsed, _report_changes(parsed)).text
+
+
+def _rewrite_body(parsed: ParsedView, changes: list[tuple[Span, str]]) -> RewrittenText:
+    """The query with these changes, and without quantified comparisons, which Spark has not."""
+    return rewrite_quantified(SqlText(parsed.plain.replace_spans(parsed.body, changes)))
 
 
 def _text_with_clock(parsed: ParsedView, report: ReportQuery) -> str:
@@ -306,7 +313,7 @@ def _text_with_clock(parsed: ParsedView, report: ReportQuery) -> str:
     changes = _report_changes(parsed)
     if report.clock is not None:
         changes += report.clock.replace_calls(place=len(report.tables))
-    return parsed.plain.replace_spans(parsed.body, changes)
+    return _rewrite_body(parsed, changes).text
 
 
 def locate_error(parsed: ParsedView, error: DefinitionError) -> DefinitionError:
@@ -326,12 +333,15 @@ def _locate_changed(
     parsed: ParsedView, error: DefinitionError, changes: list[tuple[Span, str]]
 ) -> DefinitionError:
     message = error.message.partition(": ")[2] if error.line is not None else error.message
-    shown = parsed.plain.replace_spans(parsed.body, changes).split("\n")
+    hint, written = error.hint, _rewrite_body(parsed, changes)
+    shown = written.text.split("\n")
     if error.line is None or error.column is None or error.line > len(shown):
         offset = parsed.body.start
     else:
-        before = sum(len(line) + 1 for line in shown[: error.line - 1])
-        offset = _offset_in_text(parsed, changes, before + error.column - 1)
+        before = sum(len(line) + 1 for line in shown[: error.line - 1]) + error.column - 1
+        offset = _offset_in_text(parsed, changes, written.offset_before(before))
+        if (note := written.note_at(before)) is not None:
+            message, hint = note.message, note.hint
     line, column = parsed.sql.line_and_column(offset)
     return type(error)(
         parsed.sql.subject + message,
@@ -339,7 +349,7 @@ def _locate_changed(
         line=line,
         column=column,
         detail=error.detail,
-        hint=error.hint,
+        hint=hint,
     )
 
 

@@ -19,6 +19,7 @@ from viewkeeper.view.definition import PROJECT, Relation
 from viewkeeper.view.sql import functions
 from viewkeeper.view.sql.clock_calls import CALLS, ClockReads, find_clock_calls
 from viewkeeper.view.sql.plain_select import judge_calls
+from viewkeeper.view.sql.quantified.quantified_comparisons import rewrite_quantified
 from viewkeeper.view.sql.sql_text import Span, SqlText, leaf_span_of, own_span_of
 
 NODES: tuple[type[exp.Expr], ...] = (
@@ -121,6 +122,8 @@ def read_report(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> ReportQuer
         raise refused[0].with_others(refused[1:])
     if not tables:
         raise sql.error_at("a view reads at least one relation", tokens[0].start, hint="add FROM")
+    # Spark gets the text rewritten; here it is for what is refused, with its place.
+    rewrite_quantified(sql, tokens)
     return ReportQuery(tables, tree, find_clock_calls(sql, tokens))
 
 
