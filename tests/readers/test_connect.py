@@ -105,6 +105,16 @@ def test_the_catalogue_has_the_views_and_nothing_else(remote: RemoteSession) -> 
     assert [row.col_name for row in remote.sql("DESCRIBE odds").collect()] == ["id", "amount"]
 
 
+def test_quantified_comparisons_are_read(remote: RemoteSession) -> None:
+    condition = "amount >= ALL (SELECT amount FROM evens)"
+    wanted = remote.sql("SELECT * FROM evens WHERE amount = (SELECT max(amount) FROM evens)")
+    for found in (
+        remote.sql(f"SELECT * FROM evens WHERE {condition}"),
+        remote.table("evens").where(condition),
+    ):
+        assert {row.id for row in found.collect()} == {row.id for row in wanted.collect()} != set()
+
+
 def test_a_state_of_the_past_is_an_option(bank: Bank, remote: RemoteSession) -> None:
     first = remote.read.option("asOf", 1).table("evens")
     bank.transfer(0, 2, 11)

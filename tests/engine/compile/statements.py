@@ -419,7 +419,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "select id, (select y from b where b.k < a.k) n from a",
         "a correlated scalar subquery that is no aggregate",
     ),
-    "all": ("select id from a where k > all (select k from b)", "ALL"),
     "spark over both": (
         "select a.id, b.y from a left join b on a.k = b.k and levenshtein(a.s, b.s) < 2",
         "a condition over both sides of an outer join",

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp, parse_one
-from sqlglot.errors import SqlglotError
 
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.sql.plain_select import is_word
@@ -137,8 +136,9 @@ class ComparisonSearch:
     def _tree_of(self, text: str, at: int) -> exp.Expr:
         try:
             return parse_one(text, dialect="spark")
-        except (SqlglotError, RecursionError):
-            raise self._unclear(at) from None
+        except Exception as error:
+            # It looks into texts and numbers while it parses, and does not expect every one.
+            raise self._unclear(at) from error
 
     def _unclear(self, at: int) -> DefinitionError:
         word = self._tokens[at].text.upper()
