@@ -70,6 +70,15 @@ def test_what_is_one_is_rewritten(text: str, meant: str | None) -> None:
     assert rewritten(found) == found
 
 
+@pytest.mark.parametrize(
+    ("left", "is_typed"), [("a", True), ("9", True), ("-9", True), ("'9'", False), ("NULL", False)]
+)
+def test_a_left_side_with_a_type_is_compared_in_its_type(left: str, is_typed: bool) -> None:
+    """9 is less than the text '10', and the largest of '10' and '9' is '9'."""
+    found = rewritten(f"SELECT {left} < ALL (SELECT b FROM u) AS f FROM t")
+    assert ("array_contains" in found) == is_typed
+
+
 def test_names_are_those_that_nobody_has() -> None:
     text = "SELECT compared.a FROM compared WHERE a > ANY (SELECT b FROM u WHERE u.c = compared.c)"
     assert "AS compared_(compared_value)" in rewritten(text)

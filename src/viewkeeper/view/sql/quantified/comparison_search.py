@@ -185,7 +185,8 @@ class ComparisonSearch:
         if place.left.find(exp.Collate) or "collat" in place.left.sql("spark").lower():
             hint = "collate the column of the subquery"
             raise self._sql.unsupported_at("a quantified comparison by a collation", start, hint)
-        is_typed = not isinstance(place.left, exp.Literal | exp.Null)
+        # A text that is written out is read as the type of what it is compared with.
+        is_typed = not (isinstance(place.left, exp.Null) or place.left.is_string)
         return comparison_forms.extremes_form(operator, is_all, place.is_condition, is_typed)
 
     def _check_width(self, rows: exp.Expr, width: int, start: int) -> None:
