@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -170,3 +173,27 @@ def test_a_session_that_the_program_has_is_neither_changed_nor_stopped(
     handle.stop_session()
     assert dict(spark.conf.getAll) == before
     assert spark.range(3).count() == 3
+
+
+def test_one_session_is_started_by_whoever_asks_first(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program reads views while another thread of it runs the project: both want Spark."""
+    handle, started = SparkHandle(SparkSettings()), list[str]()
+    begin = threading.Thread.start
+
+    def take_session() -> None:
+        started.append(threading.current_thread().name)
+        handle._session = spark
+
+    def start_late(thread: threading.Thread) -> None:
+        if thread.name == "spark-start":
+            time.sleep(0.05)
+        begin(thread)
+
+    monkeypatch.setattr(handle, "_start_session", take_session)
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(handle.get_session) for _ in range(4)]
+        assert {id(each.result()) for each in found} == {id(spark)}
+    assert started == ["spark-start"]

@@ -77,6 +77,7 @@ class SparkHandle:
         self._given: SparkSession | None = None
         self._session: SparkSession | None = None
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._error: SparkUnavailableError | None = None
         self._scratch: str | None = None
         self._staging: str | None = None
@@ -94,11 +95,12 @@ class SparkHandle:
 
     def begin_start(self) -> None:
         """Begin to start the session in the background, if nobody has."""
-        if self._session is None and self._thread is None:
-            self._thread = threading.Thread(
-                target=self._start_session, name="spark-start", daemon=True
-            )
-            self._thread.start()
+        with self._starting:
+            if self._session is None and self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._start_session, name="spark-start", daemon=True
+                )
+                self._thread.start()
 
     def get_session(self) -> SparkSession:
         """The session; waits until it has started. One that was given must be able to run tasks."""
