@@ -38,12 +38,12 @@ from tests.faults.shop import (
 from viewkeeper.engine.batch.change_archive import archive_files, read_index
 from viewkeeper.sources.clock.ticks import moment_of
 from viewkeeper.view.definition import CLOCK
-from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lake.verified_files import PATTERN
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import Head, read_head
 from viewkeeper.warehouse.recovery import removed_files
 from viewkeeper.warehouse.rows import view_state
+from viewkeeper.warehouse.rows.view_state import files_of
 
 RELATIONS = {"crm": 2, "shop": 3, "cat": 2, CLOCK: 1}
 """How many tables of each source the views read, once all of them are loaded."""

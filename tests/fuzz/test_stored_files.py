@@ -18,7 +18,6 @@ from viewkeeper.sources.handles import FILE, SourceHandles
 from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.warehouse.lake import lake_table
-from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
@@ -31,7 +30,7 @@ from viewkeeper.warehouse.metadata.plan_files import read_plan
 from viewkeeper.warehouse.metadata.record import read_record
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity, read_identity
 from viewkeeper.warehouse.rows import view_state
-from viewkeeper.warehouse.rows.view_state import read_state
+from viewkeeper.warehouse.rows.view_state import files_of, read_state
 
 NUMBER = "00000000000000000001.json"
 

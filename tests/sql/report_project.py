@@ -122,8 +122,8 @@ class ReportProject:
                 waiting = project.refresh(self.observer, strict=False).waiting
                 # Some could be bound only after a load, and are refused then.
                 late = self._binding_errors(project) if waiting else {}
-                if refused := {n: e for n, e in late.items() if isinstance(e, DefinitionError)}:
-                    return refused
+                if any(isinstance(error, DefinitionError) for error in late.values()):
+                    return late
                 self._note_stopped(waiting)
                 return {}
         except Exception as error:

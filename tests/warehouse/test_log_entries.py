@@ -14,14 +14,10 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.storage.disk import no_guard
 from viewkeeper.warehouse.lake import delta_log, lake_table
 from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.lake.lake_table import (
-    ENTRIES_MAX,
-    LakeTable,
-    files_of,
-    library_files_of,
-    read_entries,
-)
+from viewkeeper.warehouse.lake.lake_table import LakeTable, library_files_of
+from viewkeeper.warehouse.lake.listed_files import ENTRIES_MAX, read_entries
 from viewkeeper.warehouse.metadata.record import DataFile
+from viewkeeper.warehouse.rows.view_state import files_of
 
 COMMITS = 5
 

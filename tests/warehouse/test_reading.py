@@ -36,7 +36,7 @@ from viewkeeper.errors import CorruptError, DefinitionError, ExpressionError
 from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.rows import (
     file_search,

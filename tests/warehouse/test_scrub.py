@@ -17,10 +17,10 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.storage import disk
-from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity, make_identity
+from viewkeeper.warehouse.rows.view_state import files_of
 from viewkeeper.warehouse.scrub import find_damage, scrub_warehouse
 
 PROJECT = "warehouse: ./warehouse\nsources: {shop: {kind: sqlite, path: shop.db}}\n"

@@ -27,7 +27,7 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.file_search import read_file_columns
 from viewkeeper.warehouse.rows.row_masks import take_masked

@@ -35,7 +35,7 @@ from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, KeyR
 from viewkeeper.upstream.parent_project import UNREADABLE, ParentProject, progress_of
 from viewkeeper.upstream.view_shapes import ViewShapeHistory, live_columns_of
 from viewkeeper.view.definition import Relation
-from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import (
     check_footer,
     open_parquet,

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake import data_files
-from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import open_parquet, translate_read_errors
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile, Rewrite

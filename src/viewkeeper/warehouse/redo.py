@@ -20,12 +20,8 @@ from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.stored_files import storage_of
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import list_digest, stored_schema
-from viewkeeper.warehouse.lake.lake_table import (
-    ActiveFile,
-    LakeTable,
-    check_list,
-    refuse_other_version,
-)
+from viewkeeper.warehouse.lake.lake_table import LakeTable, refuse_other_version
+from viewkeeper.warehouse.lake.listed_files import ActiveFile, check_list
 from viewkeeper.warehouse.metadata import head as heads
 from viewkeeper.warehouse.metadata.head import Head, TableLocation, ViewHead
 from viewkeeper.warehouse.metadata.record import (

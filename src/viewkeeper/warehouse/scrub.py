@@ -20,7 +20,6 @@ from viewkeeper.errors import CorruptError, WarehouseError, reload_hint
 from viewkeeper.storage.named_digest import has_own_bytes
 from viewkeeper.storage.sealed_json import corrupt_error, unseal_data
 from viewkeeper.storage.storage_path import StoragePath, name_of
-from viewkeeper.warehouse.lake.lake_table import files_of, library_files_of
 from viewkeeper.warehouse.lake.verified_files import (
     check_size,
     check_sizes,
@@ -31,6 +30,7 @@ from viewkeeper.warehouse.metadata.coordination import read_coordination
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head, read_journal
 from viewkeeper.warehouse.metadata.plan_files import load_plans, load_records
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
+from viewkeeper.warehouse.rows.view_state import files_of
 
 ATTEMPTS = 3
 
@@ -104,6 +104,8 @@ class _Scrub:
         return None
 
     def read_view(self, view: ViewHead) -> None:
+        from viewkeeper.warehouse.lake.lake_table import library_files_of
+
         folder = self.root / "views" / view.table
         before = len(self.damaged)
         self.attempt_read(lambda: library_files_of(folder, view))

@@ -33,7 +33,8 @@ from viewkeeper.storage.warehouse_address import require_address
 from viewkeeper.updates.source_protocol import TS
 from viewkeeper.warehouse.group_commit import GroupCommit
 from viewkeeper.warehouse.lake import data_files
-from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
+from viewkeeper.warehouse.lake.lake_table import LakeTable
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.lasting_recovery import recover_lasting
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, encode_head, owner_of

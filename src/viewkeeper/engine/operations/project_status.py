@@ -33,10 +33,9 @@ from viewkeeper.upstream.any_source import open_source
 from viewkeeper.upstream.leases import Lease
 from viewkeeper.view.definition import PROJECT
 from viewkeeper.warehouse.activity import ViewActivity, read_activity
-from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import Ledger, load_ledger
-from viewkeeper.warehouse.rows.view_state import table_folder
+from viewkeeper.warehouse.rows.view_state import files_of, table_folder
 from viewkeeper.warehouse.scrub import find_damage
 from viewkeeper.warehouse.waiting_reasons import WaitingReasons, read_waiting
 

@@ -47,7 +47,7 @@ from viewkeeper.storage.named_digest import write_parquet
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
-from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import (
     check_footer,
     is_data_file_name,

@@ -29,7 +29,7 @@ from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows, StoredAction
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
-from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile

@@ -39,7 +39,7 @@ from viewkeeper.storage.named_digest import has_own_bytes, write_parquet
 from viewkeeper.storage.storage_path import StoragePath, name_of
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.warehouse.lake.data_files import list_digest
-from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.file_search import Search, search_file
 from viewkeeper.warehouse.rows.row_masks import find_values

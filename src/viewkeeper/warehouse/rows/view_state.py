@@ -45,7 +45,7 @@ from viewkeeper.errors import CorruptError, HorizonError
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.lake.lake_table import ActiveFile, active_file_of, files_of
+from viewkeeper.warehouse.lake.listed_files import ActiveFile, active_file_of, listed_entries
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows.file_search import fit_columns, stream_file_columns
@@ -281,6 +281,17 @@ def files_until(root: StoragePath, view: ViewHead, until: int) -> list[ActiveFil
     active = files_of(table_folder(root, view), view)
     unflushed = [active_file_of(each.file) for each in view.unflushed]
     return [file for file in (*active, *unflushed) if file.ts_min <= until]
+
+
+def files_of(folder: StoragePath, view: ViewHead) -> tuple[ActiveFile, ...]:
+    """The files that a head names; for readers, who hold no lock."""
+    entries = listed_entries(folder, view)
+    if entries is not None:
+        return entries.files
+    # Most logs are short: whoever reads no other waits for no library.
+    from viewkeeper.warehouse.lake.lake_table import library_files_of
+
+    return library_files_of(folder, view)
 
 
 def unflushed_rows(view: ViewHead, file: ActiveFile) -> pa.Table | None:
