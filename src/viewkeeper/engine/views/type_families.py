@@ -134,6 +134,9 @@ class FamilyCheck:
             case exp.Literal():
                 # A text that is written out is often read as what stands beside it.
                 return None if node.is_string else "number"
+            case exp.All() | exp.Any():
+                # Predicates to the parser, but they stand for the rows of their subquery.
+                return None
             case exp.Boolean() | exp.Not() | exp.And() | exp.Or() | exp.Predicate():
                 return "boolean"
             case exp.Count():
