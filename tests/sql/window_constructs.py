@@ -66,6 +66,13 @@ WINDOW_CONSTRUCTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         WINDOWS,
+        "RANGE frame of months",
+        "SELECT o.id, count(*) OVER (PARTITION BY o.customer ORDER BY o.day "
+        "RANGE BETWEEN INTERVAL 1 MONTH PRECEDING AND INTERVAL 1 MONTH FOLLOWING) AS n "
+        "FROM shop.orders o",
+    ),
+    (
+        WINDOWS,
         "RANGE frame of numbers",
         "SELECT o.id, count(*) OVER (PARTITION BY o.customer ORDER BY o.kind DESC "
         "RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n, count(*) FILTER (WHERE o.note = 'u') "
