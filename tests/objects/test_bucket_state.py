@@ -112,6 +112,22 @@ def test_what_a_process_wrote_before_it_lost_the_lock_counts(open_at: Opened) ->
         write(before, "state.json", "three")
 
 
+def test_two_of_one_holder_seal_at_once(open_at: Opened) -> None:
+    """A source that was opened again while the one before hangs: what that one wrote counts."""
+    write(open_at(1), "state.json", "one")
+    hanging, again = open_at(2), open_at(2)
+    client = again.place.storage.client
+    replacing = client.replace
+
+    def replace_late(key: str, data: bytes, expected: str) -> str | None:
+        client.replace = replacing  # type: ignore[method-assign]  # a stand-in for one call
+        write(hanging, "state.json", "two")
+        return replacing(key, data, expected)
+
+    client.replace = replace_late  # type: ignore[method-assign]  # a stand-in for one call
+    assert text_of(again, "state.json") == "two"
+
+
 def test_a_change_without_the_lock_is_not_lost(open_at: Opened) -> None:
     """A lease that a verification writes, while the holder writes its own files."""
     holder, reader = open_at(1), open_at(0)

@@ -210,6 +210,7 @@ class BucketStateFiles:
                 raise self._lost_error(seen.content.epoch)
             wanted = StateContent(max(seen.content.epoch, self._epoch), change(seen.content.files))
             if wanted == seen.content:
+                self._seen = seen
                 return
             if seen.tag is None:
                 self._bring_earlier_rows()
