@@ -6,14 +6,18 @@ of its refusal.
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.postgres import connection_state
+from viewkeeper.sources.postgres.connection_state import read_connection_state
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.testing.private_servers import PrivatePostgres
@@ -70,6 +74,36 @@ def test_a_refusal_is_known_by_its_state(state: str, text: str, meant: str) -> N
             server.open_connection()
     assert text in str(caught.value.detail)
     assert "hidden" not in str(caught.value)
+
+
+def test_a_refusal_is_known_with_many_open_files() -> None:
+    """More than `select` can number: the next connection has a number beyond them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        port = opened.enter_context(refusing("28P01", "Passwort-Authentifizierung fehlgeschlagen"))
+        while opened.enter_context(open("/dev/null")).fileno() <= 1024:
+            pass
+        assert read_connection_state(_conninfo(port), 10) == "28P01"
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("libpq.so.5 (deleted)",), ("libpq.so.5.16", "libpq-e9b5c9ac.so.5.18")]
+)
+def test_a_library_that_is_not_known_for_sure_is_not_used(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its file was replaced while we run, or there are two: what one made is not the other's."""
+    lines = [f"7f00-7f01 r-xp 00000000 fe:00 42 {tmp_path / name}" for name in names]
+    (tmp_path / "maps").write_text("\n".join([*lines, "7fff-8000 rw-p 00000000 00:00 0 [stack]"]))
+    monkeypatch.setattr(connection_state, "MAPS", tmp_path / "maps")
+    with refusing("28P01", "Passwort-Authentifizierung fehlgeschlagen") as port:
+        assert read_connection_state(_conninfo(port), 10) == ""
+
+
+def _conninfo(port: int) -> str:
+    return f"host=127.0.0.1 port={port} user=keeper dbname=x sslmode=disable gssencmode=disable"
 
 
 def test_a_real_server_that_misses_the_database(postgres_server: PrivatePostgres) -> None:

@@ -3,7 +3,8 @@
 The driver gives errors of opening a connection as text alone, in whatever language the server
 speaks. Its library can be told to write nothing but the state, on one connection and before that is
 made; psycopg has no call for it. So a connection whose refusal is not understood is tried once more
-by the library itself. Where the library is not found, the state is not known.
+by the library itself. Where the library is not found, or which one it is cannot be told (another
+one is loaded too, or its file was replaced by an upgrade), the state is not known.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from typing import Any
 
 from psycopg import pq
 
+MAPS = Path("/proc/self/maps")
 _ONLY_STATES = 3  # PQERRORS_SQLSTATE
 _STATE = re.compile(r":\s+([0-9A-Z]{5})\s*$")
+_LIBRARY = re.compile(r"/.*/libpq[-.][^/]*$", re.MULTILINE)
 
 
 def find_driver_library() -> ctypes.CDLL | None:
     """The library that psycopg has loaded; None where that cannot be seen."""
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
+        (path,) = {*_LIBRARY.findall(MAPS.read_text())}
+        return ctypes.CDLL(path)
+    except (OSError, ValueError):
         return None
-    paths = {line.split(maxsplit=5)[-1] for line in lines if "/libpq" in line}
-    return ctypes.CDLL(min(paths)) if paths else None
 
 
 def read_connection_state(conninfo: str, seconds: float) -> str:
@@ -62,10 +64,9 @@ def _wait_for_end(connection: pq.abc.PGconn, end: float) -> None:
     waiting = (pq.PollingStatus.READING, pq.PollingStatus.WRITING)
     # What cannot even be begun has no socket.
     while status in waiting and connection.status != pq.ConnStatus.BAD:
-        left = end - time.monotonic()
-        waits = [connection.socket]
         is_read = status == pq.PollingStatus.READING
-        ready = select.select(waits if is_read else [], [] if is_read else waits, [], max(left, 0))
-        if not any(ready):
+        poll = select.poll()
+        poll.register(connection.socket, select.POLLIN if is_read else select.POLLOUT)
+        if not poll.poll(1000 * max(end - time.monotonic(), 0)):
             return
         status = pq.PollingStatus(connection.connect_poll())
