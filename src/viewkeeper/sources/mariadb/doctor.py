@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pymysql
@@ -122,12 +122,13 @@ class MariadbDoctor:
             yield Finding("right to see the binlog", "good", f"{len(files)} files")
         start = position_of(newest, FIRST_OFFSET)
         try:
-            log = BinlogReader(self._server, make_server_id(self._reader), start, blocking=False)
-            next(log.read_events(), None)
-            log.close()
-        except GapError:
+            number = make_server_id(self._reader)
             # Who may not read it is not told either what is not there.
-            yield Finding("right to read the binlog", "good", "it can be read")
+            with (
+                suppress(GapError),
+                closing(BinlogReader(self._server, number, start, blocking=False)) as log,
+            ):
+                next(log.read_events(), None)
         except SourceError as error:
             found = finding_of_error("right to read the binlog", error)
             yield replace(found, mend=f"GRANT REPLICATION SLAVE ON *.* TO {user};")
