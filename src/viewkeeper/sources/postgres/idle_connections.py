@@ -11,52 +11,28 @@ on it: one that cannot is closed, and another is opened.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 from viewkeeper.sources.settings import SourceSettings
 
-IDLE_MAX = 1
-"""So many of a kind are kept for a server: a task uses one of each."""
-
 
 class IdleConnections:
-    """The connections of one kind that nobody uses, by the settings of their source."""
+    """The connections of one kind that nobody uses, one per source; used by any thread."""
 
     def __init__(self) -> None:
-        self._idle: dict[str, list[Any]] = {}
-        self._lock = threading.Lock()
+        self._idle: dict[str, Any] = {}
 
     def has_connection(self, settings: SourceSettings) -> bool:
         """Whether one is there to be taken."""
-        return bool(self._idle.get(repr(settings)))
+        return repr(settings) in self._idle
 
-    def take_connections(self, settings: SourceSettings) -> Iterator[Any]:
-        """Those that are there, one after the other; who takes one closes it or gives it back."""
-        while True:
-            with self._lock:
-                idle = self._idle.get(repr(settings))
-                if not idle:
-                    return
-                taken = idle.pop()
-            yield taken
+    def take_connection(self, settings: SourceSettings) -> Any:
+        """The one that is there, or None; who takes it closes it or gives it back."""
+        return self._idle.pop(repr(settings), None)
 
     def give_back(self, settings: SourceSettings, connection: Any) -> None:
         """Keep a connection that is in no transaction; one too many is closed."""
-        with self._lock:
-            idle = self._idle.setdefault(repr(settings), [])
-            is_kept = len(idle) < IDLE_MAX
-            if is_kept:
-                idle.append(connection)
-        if not is_kept:
-            connection.close()
-
-    def close_connections(self, settings: SourceSettings) -> None:
-        """Close those of a source."""
-        with self._lock:
-            idle = self._idle.pop(repr(settings), [])
-        for connection in idle:
+        if self._idle.setdefault(repr(settings), connection) is not connection:
             connection.close()
 
 
@@ -67,4 +43,5 @@ ARROW = IdleConnections()
 def close_idle_connections(settings: SourceSettings) -> None:
     """Close all that this process keeps for a source."""
     for kind in (TEXT, ARROW):
-        kind.close_connections(settings)
+        if (kept := kind.take_connection(settings)) is not None:
+            kept.close()

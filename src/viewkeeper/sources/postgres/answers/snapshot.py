@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -178,15 +179,15 @@ class SnapshotSession:
         self, idle: IdleConnections, open_new: Callable[[], C], share: Callable[[C], object]
     ) -> C:
         """A connection that sees the snapshot: one that was kept, if it still can, or a new one."""
-        for kept in idle.take_connections(self.shared.settings):
-            try:
-                self._check_snapshot(share(kept))
-            except ViewkeeperError:
-                # It was ended meanwhile, or leads somewhere else by now.
-                kept.close()
-            else:
-                return cast("C", kept)
-        connection = open_new()
+        kept = idle.take_connection(self.shared.settings)
+        if kept is not None:
+            # It may have been ended meanwhile, or lead somewhere else by now.
+            with suppress(ViewkeeperError):
+                return self._check_shared(cast("C", kept), share)
+        return self._check_shared(open_new(), share)
+
+    def _check_shared(self, connection: C, share: Callable[[C], object]) -> C:
+        """The connection, which sees the snapshot now; closed if it does not."""
         try:
             self._check_snapshot(share(connection))
         except BaseException:
