@@ -37,7 +37,7 @@ from viewkeeper.warehouse.metadata.record import (
     Stop,
     TableFlush,
 )
-from viewkeeper.warehouse.stable_paths import link_tables
+from viewkeeper.warehouse.stable_paths import link_table
 
 
 class OpenTables:
@@ -111,8 +111,9 @@ class OpenTables:
                 case _:
                     assert_never(change)
         after = heads.advance_head(head, record, locations)
-        if any(isinstance(change, Create | Drop) for change in record.changes):
-            link_tables(self._views, after, self._guard)
+        for change in record.changes:
+            if isinstance(change, Create) and not after.views[change.view].is_inner:
+                link_table(self._views, change.view, change.table, self._guard)
         return after
 
     def redo_flush(self, head: Head, flush: TableFlush) -> Head:

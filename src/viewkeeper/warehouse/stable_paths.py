@@ -6,8 +6,8 @@ its name need one path for all of them. So a link of that name leads to the fold
 record has made, and is exchanged at once. Who resolves it gets one table, the old one or the new,
 never both; who has resolved it goes on in the folder that it found.
 
-Links follow from the head, as log entries do: a record that makes or drops a view leads to them,
-and every start mends what is missing, leads elsewhere or was copied as a folder. The link of a view
+Links follow from the head, as log entries do: a record that makes a view leads to its link, and
+every start mends what is missing, leads elsewhere or was copied as a folder. The link of a view
 that is dropped stays for as long as its folder does, for tools that open it by the name again and
 again. A view's name has letters, digits and underscores, and the name of a table's folder has a
 hyphen, so they never clash. Object storage has no links.
@@ -36,5 +36,11 @@ def link_tables(folder: StoragePath, head: Head, guard: Guard) -> None:
             guard()
             stored_files.remove_file(path)
     for name, table in wanted.items():
-        if stored_files.read_link(folder / name) != table:
-            stored_files.replace_link(folder / name, table, guard)
+        link_table(folder, name, table, guard)
+
+
+def link_table(folder: StoragePath, name: str, table: str, guard: Guard) -> None:
+    """Let the link of a view lead to a table; idempotent."""
+    is_linked = not storage_of(folder).has_lasting_journal
+    if is_linked and stored_files.read_link(folder / name) != table:
+        stored_files.replace_link(folder / name, table, guard)
