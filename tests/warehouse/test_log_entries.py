@@ -29,7 +29,7 @@ def data_file(n: int) -> DataFile:
 
 def test_entries_say_what_the_library_says(tmp_path: Path) -> None:
     stored = stored_schema(pa.schema([("id", pa.int64())]))
-    table = LakeTable.create(tmp_path / "table", stored, "view")
+    table = LakeTable.create(tmp_path / "table", stored, "view", 0.0)
     for n in range(1, COMMITS + 1):
         table.commit(n, float(n), [data_file(n), data_file(100 + n)])
     table.commit(9, 9.0, [data_file(9)], ["part-2.parquet", "part-101.parquet"], rows_change=False)

@@ -68,7 +68,7 @@ def test_a_torn_checkpoint_is_forgotten(tmp_path: Path, tear: Tear) -> None:
 
 @tears
 def test_a_torn_entry_of_a_table_without_records_is_dropped(tmp_path: Path, tear: Tear) -> None:
-    table = LakeTable.create(tmp_path, pa.schema({"k": pa.int64()}), "published")
+    table = LakeTable.create(tmp_path, pa.schema({"k": pa.int64()}), "published", 0.0)
     whole = newest_entry(tmp_path).read_bytes()
     delta_log.drop_torn(tmp_path)
     assert newest_entry(tmp_path).read_bytes() == whole

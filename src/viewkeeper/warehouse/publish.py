@@ -70,7 +70,7 @@ def _publish_state(
     folder = store.root / "published" / view
     make_folder(folder)
     schema = head.shown_schema.remove_metadata()
-    table = _open_table(folder, schema, view)
+    table = _open_table(folder, schema, view, store.now())
     n = table.applied_record() + 1
     with store.staging_folder() as staging:
         frame = state_frame(spark, store.root, head, staging)
@@ -88,11 +88,11 @@ def _publish_state(
     return version
 
 
-def _open_table(folder: StoragePath, schema: pa.Schema, view: str) -> LakeTable:
+def _open_table(folder: StoragePath, schema: pa.Schema, view: str, now: float) -> LakeTable:
     delta_log.drop_torn(folder)
     if any((folder / "_delta_log").glob("*.json")):
         return LakeTable.open(folder, schema)
-    return LakeTable.create(folder, schema, view)
+    return LakeTable.create(folder, schema, view, now)
 
 
 def _sized_frame(frame: DataFrame, rows: int) -> DataFrame:

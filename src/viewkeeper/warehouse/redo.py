@@ -137,7 +137,7 @@ class OpenTables:
             # Whatever is there was left by an attempt at this very record.
             delta_log.cut_back(folder, delta_log.NOTHING)
         at = record.committed_at
-        table = LakeTable.create_exact(folder, stored, change.view, at, self._guard)
+        table = LakeTable.create(folder, stored, change.view, at, self._guard)
         self._open[change.table] = table
         version = table.commit(record.n, record.committed_at, change.files)
         return TableLocation(version, None, list_digest(change.files))

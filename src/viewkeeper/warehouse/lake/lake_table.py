@@ -168,32 +168,10 @@ class LakeTable:
 
     @staticmethod
     def create(
-        folder: StoragePath, stored: pa.Schema, name: str, guard: Guard = no_guard
+        folder: StoragePath, stored: pa.Schema, name: str, at: float, guard: Guard = no_guard
     ) -> LakeTable:
-        """A table without files: version 0, synced."""
-        address = storage_of(folder).table_address(folder)
-        # Made here, it has the permissions that the folder above asks for.
-        stored_files.make_folder(folder / delta_log.LOG)
-        with _translate_errors(folder, "create"):
-            handle = DeltaTable.create(
-                address.url,
-                storage_options=address.options,
-                schema=stored,
-                name=name,
-                configuration={"delta.enableExpiredLogCleanup": "false"},
-                commit_properties=CommitProperties(custom_metadata={delta_log.APPLICATION: 0}),
-                post_commithook_properties=_commit_hooks(),
-            )
-        delta_log.sync_entry(folder, 0)
-        stored_files.sync_folder(folder)
-        return LakeTable(folder, stored, handle, guard)
-
-    @staticmethod
-    def create_exact(
-        folder: StoragePath, stored: pa.Schema, name: str, at: float, guard: Guard
-    ) -> LakeTable:
-        """The same with an entry of our own, which is the same however often it is written, and
-        costs a twentieth."""
+        """A table without files: version 0, durable. Its entry is our own: the same however often
+        it is written at that time, and at a twentieth of what the library takes."""
         at_ms, schema = int(at * 1000), Schema.from_arrow(stored).to_json()
         stored_files.make_folder(folder / delta_log.LOG)
         # A folder may be emptied and used again, for another table.
