@@ -268,8 +268,8 @@ def test_a_crash_between_steps_loses_and_doubles_nothing(
         if step.startswith("write"):
             patch.setattr(StateFolder, step, lambda *_: crash())
         else:
-            replace = os.replace
-            patch.setattr(os, "replace", lambda a, b: crash() if step in str(b) else replace(a, b))
+            rename = os.rename
+            patch.setattr(os, "rename", lambda a, b: crash() if step in str(b) else rename(a, b))
         with pytest.raises(Crash):
             source.look_for_transactions(start)
     (tmp_path / "home" / "copies" / "left over.parquet").write_bytes(b"half")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -80,35 +80,37 @@ class DigestNamedFile:
         self.path = path
 
 
-def digest_name(path: Path, stem: str) -> str:
-    """The name that a whole file is to have, by the beginning of it and what is in the file."""
-    with open(path, "rb") as file:
-        whole = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"{stem}-{footer_digest(path)}{whole[:24]}.parquet"
-
-
-def final_name_of(first: Path, whole: str) -> str:
-    """The name for a file that is whole, by its first name and the digest of its bytes."""
-    return f"{first.stem}-{footer_digest(first)}{whole[:24]}.parquet"
+def final_name_of(first: Path, whole: str, stem: str | None = None) -> str:
+    """The name for a file that is whole, by the digest of its bytes; it begins like its first name,
+    or with `stem`."""
+    return f"{stem or first.stem}-{footer_digest(first)}{whole[:24]}.parquet"
 
 
 @contextmanager
 def write_parquet(
-    first: StoragePath, schema: pa.Schema, *, durable: bool = True
+    first: StoragePath, schema: pa.Schema, *, stem: str | None = None, durable: bool = True
 ) -> Iterator[DigestNamedFile]:
     """Write a Parquet file with page checksums; it gets its last name when it is whole."""
     file = begin_file(first.parent, first.name)
     try:
         sink = DigestSink(file.sink)
-        with pq.ParquetWriter(
-            cast("BinaryIO", sink), schema, compression="zstd", write_page_checksum=True
-        ) as writer:
+        with disk.translate_os_errors("write", first):
+            writer = pq.ParquetWriter(
+                cast("BinaryIO", sink), schema, compression="zstd", write_page_checksum=True
+            )
+        try:
             written = DigestNamedFile(writer, first)
             yield written
-        whole = sink.hex_digest()
-        written.take_name(
-            file.finish_file(lambda path: final_name_of(path, whole), durable=durable)[0]
-        )
+        except BaseException:
+            with suppress(OSError):
+                writer.close()
+            raise
+        with disk.translate_os_errors("write", first):
+            writer.close()
+            whole = sink.hex_digest()
+            written.take_name(
+                file.finish_file(lambda path: final_name_of(path, whole, stem), durable=durable)[0]
+            )
     except BaseException:
         file.abandon_file()
         raise
@@ -122,6 +124,16 @@ class FooterFacts:
 
     size: int
     is_own: bool
+
+
+def stems_of(name: str) -> set[str]:
+    """What a file may have been called when it was begun: its name without digests; or with them,
+    if it was written before names had any.
+
+    >>> sorted(stems_of("7-price.parquet")), len(stems_of(f"7-price-{'0' * 36}.parquet"))
+    (['7-price'], 2)
+    """
+    return {each.removesuffix(".parquet") for each in (_DIGESTS.sub("", name), name)}
 
 
 def has_digests(name: str) -> bool:

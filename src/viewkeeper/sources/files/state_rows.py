@@ -18,7 +18,6 @@ state names. What is there is listed once per process.
 from __future__ import annotations
 
 import os
-import re
 import urllib.parse
 import uuid
 from collections.abc import Callable, Collection, Iterator, Set
@@ -27,10 +26,9 @@ from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from viewkeeper.storage import disk, named_digest
-from viewkeeper.storage.named_digest import DigestNamedFile, digest_name
+from viewkeeper.storage import disk
+from viewkeeper.storage.named_digest import DigestNamedFile, stems_of, write_parquet
 from viewkeeper.storage.objects.object_path import ObjectPath
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.stored_files import storage_of
@@ -107,7 +105,7 @@ class DiskRows:
     def write_copy(
         self, content: str, schema: pa.Schema
     ) -> AbstractContextManager[DigestNamedFile]:
-        return _write_file(self.copy_path(content), schema)
+        return self._write_file(_COPIES, content, schema)
 
     def take_copy(self, content: str, path: StoragePath) -> str:
         if self._copies is not None:
@@ -115,13 +113,22 @@ class DiskRows:
         return path.stem
 
     def changes_path(self, number: int, table: str) -> Path:
-        path = self._folder / _CHANGES / f"{_changes_stem(number, table)}.parquet"
-        return next(_files_named(path), path)
+        stem = _changes_stem(number, table)
+        found = (self._folder / _CHANGES).glob("*.parquet")
+        first = self._folder / _CHANGES / f"{stem}.parquet"
+        return min((path for path in found if stem in stems_of(path.name)), default=first)
 
     def write_changes(
         self, number: int, table: str, schema: pa.Schema
     ) -> AbstractContextManager[DigestNamedFile]:
-        return _write_file(self.changes_path(number, table), schema)
+        return self._write_file(_CHANGES, _changes_stem(number, table), schema)
+
+    def _write_file(
+        self, folder: str, stem: str, schema: pa.Schema
+    ) -> AbstractContextManager[DigestNamedFile]:
+        disk.make_folder(self._folder / folder)
+        first = self._folder / folder / f"{stem}.parquet.{uuid.uuid4().hex}{_TEMPORARY}"
+        return write_parquet(first, schema, stem=stem)
 
     def set_aside(self, path: StoragePath) -> None:
         """What no state refers to is removed in time."""
@@ -129,10 +136,9 @@ class DiskRows:
             os.replace(str(path), f"{path}.damaged")
 
     def remove_others(self, copies: Set[str], changes: Collection[Changes]) -> None:
-        named = {self.copy_path(copy) for copy in copies}
-        named |= {self.changes_path(*each) for each in changes}
+        named = {_COPIES: copies, _CHANGES: {_changes_stem(*each) for each in changes}}
         for path in self._list_files():
-            if path not in named:
+            if path.suffix != ".parquet" or named[path.parent.name].isdisjoint(stems_of(path.name)):
                 path.unlink(missing_ok=True)
 
     def measure_bytes(self) -> int:
@@ -178,7 +184,7 @@ class BucketRows:
     def changes_path(self, number: int, table: str) -> ObjectPath:
         stem = _changes_stem(number, table)
         for _ in range(2):
-            found = [key for key in self._list_keys() if self._is_changes(key, stem)]
+            found = [key for key in self._list_keys() if stem in self._changes_in(key)]
             if found:
                 return ObjectPath(self._place.storage, max(found))
             # The process that maintains may have written it since.
@@ -204,7 +210,7 @@ class BucketRows:
                 key
                 for key in self._list_keys()
                 if key not in named
-                and not any(self._is_changes(key, stem) for stem in stems)
+                and stems.isdisjoint(self._changes_in(key))
                 and _epoch_of(key) <= epoch
             ]
         )
@@ -216,7 +222,7 @@ class BucketRows:
 
     @contextmanager
     def _write_object(self, path: ObjectPath, schema: pa.Schema) -> Iterator[DigestNamedFile]:
-        with named_digest.write_parquet(path, schema) as written:
+        with write_parquet(path, schema) as written:
             yield written
         assert isinstance(written.path, ObjectPath)
         if self._there is not None:
@@ -225,10 +231,10 @@ class BucketRows:
     def _own_folder(self, name: str) -> ObjectPath:
         return self._place / name / f"{self._place.storage.epoch:08d}"
 
-    def _is_changes(self, key: str, stem: str) -> bool:
-        return key.startswith(f"{(self._place / _CHANGES).key}/") and _is_named(
-            key.rpartition("/")[2], stem
-        )
+    def _changes_in(self, key: str) -> Set[str]:
+        """The changes that an object may have, as they are named; none, if it is a copy."""
+        is_changes = key.startswith(f"{(self._place / _CHANGES).key}/")
+        return stems_of(key.rpartition("/")[2]) if is_changes else set()
 
     def _list_keys(self) -> set[str]:
         if self._there is None:
@@ -256,44 +262,3 @@ def _changes_stem(number: int, table: str) -> str:
 def _epoch_of(key: str) -> int:
     folder = key.split("/")[-2]
     return int(folder) if folder.isdigit() else 0
-
-
-def _is_named(name: str, stem: str) -> bool:
-    """Whether a file has a name, with digests or, if it was written before, without."""
-    return re.fullmatch(rf"{re.escape(stem)}(-[0-9a-f]{{36}})?\.parquet", name) is not None
-
-
-def _files_named(path: Path) -> Iterator[Path]:
-    """The files that have a name."""
-    if not path.parent.is_dir():
-        return iter(())
-    return iter(sorted(each for each in path.parent.iterdir() if _is_named(each.name, path.stem)))
-
-
-@contextmanager
-def _write_file(path: Path, schema: pa.Schema) -> Iterator[DigestNamedFile]:
-    """Write a Parquet file that gets its name, with digests, when it is whole and on disk."""
-    disk.make_folder(path.parent)
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
-    try:
-        with disk.translate_os_errors("write", path):
-            writer = pq.ParquetWriter(
-                temporary, schema, compression="zstd", write_page_checksum=True
-            )
-        try:
-            written = DigestNamedFile(writer, path)
-            yield written
-        except BaseException:
-            with suppress(OSError):
-                writer.close()
-            raise
-        with disk.translate_os_errors("write", path):
-            writer.close()
-            disk.protect_file(temporary)
-            disk.sync_file(temporary)
-            named = path.with_name(digest_name(temporary, path.stem))
-            written.take_name(named)
-            os.replace(temporary, named)
-            disk.sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
