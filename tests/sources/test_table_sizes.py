@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.sources.postgres_shop import Shop
 from viewkeeper.sources.kinds import open_source
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.sources.sqlite.schema import read_table
+from viewkeeper.sources.sqlite.table_size import estimate_table
 from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 from viewkeeper.updates.source_protocol import SizedSource, TableSize
 
@@ -67,6 +70,8 @@ def test_sqlite_with_and_without_numbers(tmp_path: Path) -> None:
         database.execute("CREATE TABLE item (id INTEGER PRIMARY KEY)")
         database.execute("CREATE TABLE word (w TEXT PRIMARY KEY) WITHOUT ROWID")
         database.execute("CREATE TABLE none (id INTEGER PRIMARY KEY)")
+        database.execute("CREATE TABLE taken (rowid TEXT, oid REAL)")
+        database.executemany("INSERT INTO taken VALUES (?, 0.5)", [(f"{n:09}",) for n in range(9)])
         database.executemany("INSERT INTO item VALUES (?)", [(n,) for n in range(1, 51)])
     with closing(SqliteSource("shop", tmp_path / "shop.db", "me")) as source:
         size = source.estimate_size("item")
@@ -75,6 +80,23 @@ def test_sqlite_with_and_without_numbers(tmp_path: Path) -> None:
         assert 100 < size.bytes <= 3 * 4096
         assert source.estimate_size("none") == TableSize(0, 0)
         assert source.estimate_size("word") == TableSize()
+        assert source.estimate_size("taken").rows == 9
+
+
+def test_a_large_table_of_sqlite_is_not_read(tmp_path: Path) -> None:
+    """What is asked of SQLite takes as many steps for many rows as for a few."""
+    steps = []
+    for rows in (1_000, 100_000):
+        with closing(sqlite3.connect(tmp_path / f"{rows}.db")) as database:
+            database.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT)")
+            numbers = ((n, "x") for n in range(rows))
+            database.executemany("INSERT INTO item VALUES (?, ?)", numbers)
+            table = read_table(database, "shop", "item")
+            count = itertools.count()
+            database.set_progress_handler(lambda count=count: next(count) < 0, 10)
+            assert estimate_table(database, table).rows == rows - 1
+            steps.append(next(count))
+    assert steps[1] < 2 * steps[0]
 
 
 @pytest.mark.parametrize("width", [0, 10, 300, 20_000])

@@ -35,6 +35,7 @@ from viewkeeper.sources.sqlite.database import (
 from viewkeeper.sources.sqlite.log import LoggedChanges
 from viewkeeper.sources.sqlite.read_connections import ReadConnections
 from viewkeeper.sources.sqlite.reader_registration import LogMemory, ReaderRegistration
+from viewkeeper.sources.sqlite.schema import read_table
 from viewkeeper.sources.sqlite.snapshot import SqliteOpener
 from viewkeeper.sources.sqlite.table_size import estimate_table
 from viewkeeper.sources.state_files import StateFiles
@@ -108,7 +109,7 @@ class SqliteSource:
     def estimate_size(self, table: str) -> TableSize:
         """By the largest number of a row and the widths of a few rows."""
         with self._session.use_connection() as connection, read_transaction(connection):
-            return estimate_table(connection, table)
+            return estimate_table(connection, read_table(connection, self.name, table))
 
     def follow_tables(self, tables: Tables) -> int:
         position = self._registration.follow_tables(tables)

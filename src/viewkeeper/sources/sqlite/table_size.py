@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from viewkeeper.sources.sqlite.schema import quote_name
+from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
 from viewkeeper.updates.source_protocol import TableSize
 
 SAMPLED_ROWS = 64
@@ -19,14 +19,14 @@ _ROW_BYTES = 4
 """What a row has besides its values: its number, its length, the place in its page."""
 
 
-def estimate_table(connection: sqlite3.Connection, table: str) -> TableSize:
+def estimate_table(connection: sqlite3.Connection, table: SqliteTable) -> TableSize:
     """The size of a table; nothing is known of one whose rows have no numbers."""
-    name = quote_name(table)
-    try:
-        low, high = connection.execute(f"SELECT min(rowid), max(rowid) FROM {name}").fetchone()
-    except sqlite3.OperationalError:
-        # WITHOUT ROWID: only counting would tell.
+    if table.rowid is None:
         return TableSize()
+    name, rowid = quote_name(table.name), quote_name(table.rowid)
+    # Each of them is at an end of the tree; asked for in one SELECT, all rows are read.
+    ends = f"SELECT (SELECT min({rowid}) FROM {name}), (SELECT max({rowid}) FROM {name})"
+    low, high = connection.execute(ends).fetchone()
     if high is None or high <= 0:
         return TableSize(0, 0) if high is None else TableSize(0)
     widths = _sample_widths(connection, table, max(0, low), high)
@@ -34,12 +34,15 @@ def estimate_table(connection: sqlite3.Connection, table: str) -> TableSize:
     return TableSize(high, min(int(high * bytes_per_row), _used_bytes(connection)))
 
 
-def _sample_widths(connection: sqlite3.Connection, table: str, low: int, high: int) -> list[int]:
+def _sample_widths(
+    connection: sqlite3.Connection, table: SqliteTable, low: int, high: int
+) -> list[int]:
     """How many bytes the values of some rows have; a blob is not read for its length."""
-    rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-    columns = [quote_name(name) for (name,) in rows]
-    width = " + ".join(f"1 + {_width_of(column)}" for column in columns)
-    query = f"SELECT {width} FROM {quote_name(table)} WHERE rowid >= ? ORDER BY rowid LIMIT 1"
+    rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table.name,))
+    width = " + ".join(f"1 + {_width_of(quote_name(name))}" for (name,) in rows)
+    assert table.rowid is not None, "rows without numbers are not sampled"
+    name, rowid = quote_name(table.name), quote_name(table.rowid)
+    query = f"SELECT {width} FROM {name} WHERE {rowid} >= ? ORDER BY {rowid} LIMIT 1"
     steps = min(SAMPLED_ROWS, high - low + 1)
     wanted = [low + (high - low) * step // max(1, steps - 1) for step in range(steps)]
     return [int(connection.execute(query, (number,)).fetchone()[0]) for number in wanted]
