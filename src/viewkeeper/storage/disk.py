@@ -93,13 +93,7 @@ def replace_file(
     """
     make_folder(path.parent)
     with translate_os_errors("write", path):
-        temporary = _write_temporary(path, data, durable or whole)
-        try:
-            guard()
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        _give_name(_write_temporary(path, data, durable or whole), path, guard)
         if durable:
             sync_folder(path.parent)
 
@@ -203,20 +197,29 @@ def read_link(path: Path) -> str | None:
 
 def replace_link(path: Path, target: str, guard: Guard = no_guard) -> None:
     """Let a link lead to another name in its folder; a reader gets the old one or the new one."""
-    temporary = path.parent / f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}"
+    temporary = _temporary_of(path)
     with translate_os_errors("write", path):
         os.symlink(target, temporary)
-        try:
-            guard()
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        _give_name(temporary, path, guard)
         sync_folder(path.parent)
 
 
+def _give_name(temporary: Path, path: Path, guard: Guard) -> None:
+    """Let what was made under a temporary name replace what has the name."""
+    try:
+        guard()
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _temporary_of(path: Path) -> Path:
+    return path.parent / f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}"
+
+
 def _write_temporary(path: Path, data: bytes, synced: bool = True) -> Path:
-    temporary = path.parent / f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}"
+    temporary = _temporary_of(path)
     try:
         with open_new(temporary) as file:
             view = memoryview(data)
