@@ -315,7 +315,7 @@ def open_parquet(path: StoragePath) -> Any:
     if not has_own_footer(path):
         raise ValueError("its footer is not the one that was written")
     return pq.ParquetFile(
-        path if isinstance(path, Path) else storage_of(path).parquet_source(path),
+        storage_of(path).parquet_source(path),
         coerce_int96_timestamp_unit="us",
         pre_buffer=False,
         page_checksum_verification=True,

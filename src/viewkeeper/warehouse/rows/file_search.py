@@ -39,7 +39,7 @@ from viewkeeper.warehouse.lake.verified_files import (
     read_whole,
     translate_read_errors,
 )
-from viewkeeper.warehouse.rows.row_masks import find_values
+from viewkeeper.warehouse.rows.row_masks import match_values
 
 _FORMAT: Any = pyarrow.dataset.ParquetFileFormat(page_checksum_verification=True)
 """Untyped: the stubs do not know that its fragments can be narrowed to some row groups."""
@@ -265,10 +265,4 @@ def _allowed_values(name: str, values: Any) -> Any:
 
 def _answering_rows(seen: pa.Table, searches: Sequence[Search]) -> Any:
     """The numbers of the rows that answer some search."""
-    return np.flatnonzero(reduce(np.logical_or, (_matching_rows(seen, each) for each in searches)))
-
-
-def _matching_rows(seen: pa.Table, search: Search) -> Any:
-    """Which rows answer a search."""
-    masks = (find_values(seen[name], values) for name, values in search.items())
-    return reduce(np.logical_and, masks, np.ones(seen.num_rows, bool))
+    return np.flatnonzero(reduce(np.logical_or, (match_values(seen, each) for each in searches)))

@@ -9,6 +9,8 @@ the rows that stay, one row at a time; single columns it copies in runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,12 @@ def find_values(column: Any, values: Any) -> Any:
     exact = pc.is_in(column.take(pa.array(likely)), value_set=values)
     mask[likely] = exact.to_numpy(zero_copy_only=False)
     return mask
+
+
+def match_values(rows: pa.Table, search: Mapping[str, Any]) -> Any:
+    """Which rows have, in each of these columns, one of its values."""
+    masks = (find_values(rows[name], values) for name, values in search.items())
+    return reduce(np.logical_and, masks, np.ones(rows.num_rows, bool))
 
 
 def take_masked(rows: pa.Table, mask: Any) -> pa.Table:

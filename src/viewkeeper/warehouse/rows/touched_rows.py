@@ -25,7 +25,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ from viewkeeper.warehouse.lake.data_files import list_digest
 from viewkeeper.warehouse.lake.listed_files import ActiveFile
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.file_search import Search, search_file
-from viewkeeper.warehouse.rows.row_masks import find_values
+from viewkeeper.warehouse.rows.row_masks import match_values
 
 FOLDER = "_touched"
 LARGE_ROWS = 100_000
@@ -175,12 +174,6 @@ def _search_body(
             if count > TOUCHED_MAX:
                 return None
     return TouchedRows(pa.concat_tables(tables), np.concatenate(files), np.concatenate(positions))
-
-
-def match_values(rows: pa.Table, values: Search) -> Any:
-    """Which rows have, in each of these columns, one of its values."""
-    masks = (find_values(rows[name], each) for name, each in values.items())
-    return reduce(np.logical_and, masks, np.ones(rows.num_rows, bool))
 
 
 def _keep_touched(

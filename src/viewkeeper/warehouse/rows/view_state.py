@@ -49,10 +49,9 @@ from viewkeeper.warehouse.lake.listed_files import ActiveFile, active_file_of, l
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows.file_search import fit_columns, stream_file_columns
-from viewkeeper.warehouse.rows.row_masks import take_masked
+from viewkeeper.warehouse.rows.row_masks import match_values, take_masked
 from viewkeeper.warehouse.rows.touched_rows import (
     find_touched,
-    match_values,
     split_layers,
     telling_columns,
 )
