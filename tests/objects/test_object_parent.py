@@ -24,9 +24,17 @@ from tests.objects.s3_server import PrivateS3
 from tests.objects.test_object_project import change
 from tests.samples import keep_some
 from viewkeeper.engine.project import Project
+from viewkeeper.errors import SourceAwayError
 from viewkeeper.upstream import parent_project
-from viewkeeper.upstream.leases import active_leases
-from viewkeeper.upstream.parent_project import LOOKS_IN_VAIN, REST_SECONDS, RestingLooks
+from viewkeeper.upstream.leases import ChildLeases, active_leases
+from viewkeeper.upstream.parent_project import (
+    LOOKS_IN_VAIN,
+    REST_SECONDS,
+    ParentFiles,
+    ParentProject,
+    RestingLooks,
+)
+from viewkeeper.upstream.snapshot import ViewReader
 
 CHILD = "CREATE MATERIALIZED VIEW copied AS\nSELECT * FROM up.lines;\n"
 PATIENCE_SECONDS = 120.0
@@ -139,6 +147,35 @@ def test_a_bucket_that_refuses_is_a_source_that_is_away(
         faults.end()
         wait_until(lambda: not project.refresh().waiting)
         assert rows_of(project.view("copied")) == shop.recomputed(LINES)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("s3://", "s3://no-such-"),
+        ("secret_access_key: secret", "secret_access_key: ${NOBODY_SET_IT}"),
+    ],
+)
+def test_what_a_parent_s_storage_refuses_is_trouble_of_the_source(
+    tmp_path: Path, s3: PrivateS3, right: str, wrong: str
+) -> None:
+    text = f"warehouse: {s3.new_url()}\nsources: {{shop: {{kind: sqlite, path: a}}}}\n{s3.yaml}"
+    assert right in text
+    (tmp_path / "viewkeeper.yml").write_text(text.replace(right, wrong))
+    parent = ParentProject("up", tmp_path)
+    leases = ChildLeases(parent, "child", "folder")
+    reader = ViewReader(parent)
+    for ask in (
+        parent.load_head,
+        parent.read_ledger,
+        ParentFiles(parent, time.monotonic).current_head,
+        lambda: reader.apply_to_view("v", [], 0, str),
+        leases.own_lease,
+        lambda: leases.move_lease(1),
+        lambda: leases.end_all(True, 0.0),
+    ):
+        with pytest.raises(SourceAwayError, match='source "up"'):
+            ask()
 
 
 @pytest.mark.parametrize("seed", keep_some(range(3), [0]))

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from viewkeeper.errors import CorruptError, WarehouseError
+from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk, stored_files
 from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
 from viewkeeper.storage.storage_path import StoragePath, name_of
 from viewkeeper.storage.typed_json import read_typed
-from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.upstream.parent_project import UNREADABLE, ParentProject
 
 FOLDER = "leases"
 
@@ -93,7 +93,7 @@ class ChildLeases:
         """Inside, what fails in the parent's storage makes it a source that is away."""
         try:
             yield
-        except WarehouseError as error:
+        except UNREADABLE as error:
             raise self.parent.away_error(trouble, str(error)) from error
 
 

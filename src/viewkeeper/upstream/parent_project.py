@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import (
-    CorruptError,
     DefinitionError,
     GapError,
     ProjectError,
-    RequestTroubleError,
     SourceAwayError,
+    ViewkeeperError,
+    WarehouseError,
     reload_hint,
 )
 from viewkeeper.order.global_id import base_name
@@ -73,8 +73,9 @@ VIEWS = "views"
 DEPTH_MAX = 100
 """Warehouses behind each other; more is a project that reads itself."""
 
-UNREADABLE = (CorruptError, RequestTroubleError, OSError)
-"""What reading a warehouse may meet that is no fault of who reads it."""
+UNREADABLE = (WarehouseError, ProjectError, OSError)
+"""What asking a parent's warehouse may meet; it is trouble of that source, not of the child's own
+warehouse or project."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class ParentProject:
 
     def damaged_error(self, error: Exception) -> SourceAwayError:
         """A file of its warehouse cannot be believed; it is waited for until it can."""
-        hint = error.hint if isinstance(error, CorruptError | RequestTroubleError) else None
+        hint = error.hint if isinstance(error, ViewkeeperError) else None
         return SourceAwayError(
             self.name,
             f"the warehouse in {self.root} cannot be read",
