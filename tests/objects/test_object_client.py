@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.objects.faulty_requests import Fate, Faults
 from tests.objects.s3_server import PrivateS3, root_at
-from viewkeeper.errors import RequestTroubleError
+from viewkeeper.errors import RequestTroubleError, WarehouseError
 from viewkeeper.storage.objects.object_client import ObjectClient
 
 
@@ -60,6 +61,21 @@ def test_without_any_answer_nothing_is_claimed(client: ObjectClient, faults: Fau
     faults.end()
     assert client.read("a") == b"mine"
     assert client.create("a", b"mine")
+
+
+def test_a_bucket_that_is_gone_is_named(s3: PrivateS3, tmp_path: Path) -> None:
+    """Whatever is asked: it is no request without an answer, which would be sent again."""
+    client = root_at(s3, "s3://nosuchbucket/w", tmp_path).storage.client
+    asked: list[Callable[[], object]] = [
+        lambda: client.read("a"),
+        lambda: client.create("a", b""),
+        lambda: client.put("a", b""),
+        lambda: client.list_keys(""),
+        lambda: client.list_folder(""),
+    ]
+    for ask in asked:
+        with pytest.raises(WarehouseError, match="there is no such bucket"):
+            ask()
 
 
 def test_of_many_writers_one_wins_each_round(client: ObjectClient, faults: Faults) -> None:

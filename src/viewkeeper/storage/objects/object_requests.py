@@ -282,11 +282,7 @@ class ObstoreRequests:
                 ) from error
             # Nothing is put into, or missing from, a bucket that is not there.
             if is_put or _NO_BUCKET.search(str(error)):
-                raise WarehouseError(
-                    f'warehouse "{self._address.url}": there is no such bucket',
-                    detail=_first_lines(error),
-                    hint="make the bucket first, or correct `warehouse:` in viewkeeper.yml",
-                ) from error
+                raise self._bucket_error(error) from error
             raise FileNotFoundError(where) from error
         except errors.AlreadyExistsError as error:
             raise ObjectExistsError(where) from error
@@ -306,11 +302,21 @@ class ObstoreRequests:
                 hint="this is a mistake of Viewkeeper: please report it",
             ) from error
         except errors.BaseError as error:
+            if _NO_BUCKET.search(str(error)):
+                # What is listed is not missing: the library has no other name for it.
+                raise self._bucket_error(error) from error
             raise RequestTroubleError(
                 f'warehouse object "{where}": the storage gives no answer',
                 detail=_first_lines(error),
                 hint="nothing is lost: check the endpoint and the network, then run again",
             ) from error
+
+    def _bucket_error(self, error: Exception) -> WarehouseError:
+        return WarehouseError(
+            f'warehouse "{self._address.url}": there is no such bucket',
+            detail=_first_lines(error),
+            hint="make the bucket first, or correct `warehouse:` in viewkeeper.yml",
+        )
 
 
 def _listed_facts(meta: Any) -> ObjectFacts:
