@@ -107,6 +107,11 @@ class BlobHandler(BaseHTTPRequestHandler):
         self.refused.append(f"{code} {name}")
         self.answer(code, f"<Error><Code>{name}</Code></Error>".encode())
 
+    def list_asked(self, bucket: str, after: str) -> tuple[list[tuple[str, Blob | None]], str]:
+        """The names that are asked for; `after` is what a page calls the place where it begins."""
+        wanted = (self.query.get(name, "") for name in ("prefix", "delimiter", after))
+        return self.blobs.list_names(bucket, *wanted)
+
     def answer_blob(self, blob: Blob, **headers: str) -> None:
         size = len(blob.data)
         headers = {"Last_Modified": formatdate(blob.at, usegmt=True), **headers}
@@ -184,13 +189,7 @@ class GoogleHandler(BlobHandler):
             self.answer(204)
 
     def _list(self, bucket: str) -> None:
-        asked = self.query
-        names, rest = self.blobs.list_names(
-            bucket,
-            asked.get("prefix", ""),
-            asked.get("delimiter", ""),
-            asked.get("continuation-token", ""),
-        )
+        names, rest = self.list_asked(bucket, "continuation-token")
         shown = [
             f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
             if blob is None
@@ -271,13 +270,7 @@ class AzureHandler(BlobHandler):
         self.answer(202, body.encode(), Content_Type="multipart/mixed; boundary=batch")
 
     def _list(self, container: str) -> None:
-        asked = self.query
-        names, rest = self.blobs.list_names(
-            container,
-            asked.get("prefix", ""),
-            asked.get("delimiter", ""),
-            asked.get("marker", ""),
-        )
+        names, rest = self.list_asked(container, "marker")
         shown = [
             f"<BlobPrefix><Name>{escape(name)}</Name></BlobPrefix>"
             if blob is None

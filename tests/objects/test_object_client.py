@@ -102,12 +102,19 @@ def test_of_many_writers_one_wins_each_round(client: ObjectClient, faults: Fault
     assert client.read("register") == str(value).encode()
 
 
-def test_a_large_file_goes_in_parts(client: ObjectClient, tmp_path: Path) -> None:
-    path = tmp_path / "large"
+def put_large_file(client: ObjectClient, folder: Path) -> tuple[Path, str]:
+    """A file that goes in parts, and the tag of the object, which has all of it."""
+    path = folder / "large"
     path.write_bytes(random.Random(3).randbytes(20 << 20))
     client.put("large", path)
     facts = client.find_facts("large")
     assert facts is not None
     assert facts.size == 20 << 20
-    assert facts.tag.endswith('-2"'), "two parts"
+    assert client.read("large") == path.read_bytes()
+    return path, facts.tag
+
+
+def test_a_large_file_goes_in_parts(client: ObjectClient, tmp_path: Path) -> None:
+    path, tag = put_large_file(client, tmp_path)
+    assert tag.endswith('-2"'), "two parts"
     assert client.read_range("large", 100, 200) == path.read_bytes()[100:200]

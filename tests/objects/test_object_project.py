@@ -54,6 +54,20 @@ def change(shop: Shop, generator: random.Random, number: int) -> None:
     )
 
 
+def refresh_often(
+    shop: Shop, project: Project, generator: random.Random, changes: int
+) -> dict[int, Counter[tuple[Any, ...]]]:
+    """What SQLite has computed at each ts of the view, which is refreshed after each change."""
+    states = {}
+    for number in range(changes + 1):
+        if number:
+            change(shop, generator, number - 1)
+        project.refresh()
+        states[project.view("lines").ts] = shop.recomputed(LINES)
+        assert rows_of(project.view("lines")) == shop.recomputed(LINES)
+    return states
+
+
 def lake_bag(shop: Shop, server: ObjectServer, project: Project) -> Counter[tuple[Any, ...]]:
     """The view's rows as `deltalake` reads them, summed by their counts."""
     head = project.view("lines").head
@@ -68,13 +82,7 @@ def lake_bag(shop: Shop, server: ObjectServer, project: Project) -> Counter[tupl
 def test_a_project_lives_in_a_bucket(shop: Shop, s3: PrivateS3) -> None:
     generator = random.Random(5)
     with viewkeeper.open(shop.folder) as project:
-        project.refresh()
-        states = {project.view("lines").ts: shop.recomputed(LINES)}
-        for number in range(5):
-            change(shop, generator, number)
-            project.refresh()
-            states[project.view("lines").ts] = shop.recomputed(LINES)
-            assert rows_of(project.view("lines")) == shop.recomputed(LINES)
+        states = refresh_often(shop, project, generator, 5)
         for ts, wanted in states.items():
             assert rows_of(project.view("lines"), ts) == wanted, f"as of {ts}"
         assert lake_bag(shop, s3, project) == shop.recomputed(LINES)

@@ -17,7 +17,7 @@ import viewkeeper
 from tests.cli.conftest import call
 from tests.engine.shop import LINES, Shop
 from tests.objects.s3_server import PrivateS3
-from tests.objects.test_object_project import change
+from tests.objects.test_object_project import change, refresh_often
 from tests.objects.test_object_project import shop as shop
 from tests.readers.bank import Consumer
 from viewkeeper.readers.view_feed import FeedPlace, ViewFeed
@@ -59,12 +59,7 @@ def states(shop: Shop, spark: SparkSession) -> dict[int, Counter[tuple[Any, ...]
     spark.dataSource.register(viewkeeper.ViewkeeperDataSource)
     generator = random.Random(11)
     with viewkeeper.open(shop.folder) as project:
-        project.refresh()
-        found = {project.view("lines").ts: shop.recomputed(LINES)}
-        for number in range(3):
-            change(shop, generator, number)
-            project.refresh()
-            found[project.view("lines").ts] = shop.recomputed(LINES)
+        found = refresh_often(shop, project, generator, 3)
     assert len({frozenset(state.items()) for state in found.values()}) == 4
     return found
 

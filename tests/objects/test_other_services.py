@@ -23,8 +23,16 @@ from tests.faults.processes import Process
 from tests.objects import cloud_servers
 from tests.objects.cloud_servers import PrivateAzure, PrivateGoogle
 from tests.objects.s3_server import root_at
+from tests.objects.test_object_client import put_large_file
 from tests.objects.test_object_project import change, lake_bag
-from tests.objects.test_object_warehouse import Bucket, group, is_whole, reopen, zombie_of
+from tests.objects.test_object_warehouse import (
+    Bucket,
+    check_a_zombie_cannot_commit,
+    group,
+    is_whole,
+    reopen,
+    zombie_of,
+)
 from tests.objects.test_standby import wait_until_right
 from tests.warehouse.model import World
 from viewkeeper.errors import LockedError, ProjectError
@@ -104,13 +112,7 @@ def test_objects_are_listed_and_removed(
 
 
 def test_a_large_file_goes_in_parts(client: ObjectClient, tmp_path: Path) -> None:
-    path = tmp_path / "large"
-    path.write_bytes(random.Random(3).randbytes(20 << 20))
-    client.put("large", path)
-    facts = client.find_facts("large")
-    assert facts is not None
-    assert facts.size == 20 << 20
-    assert client.read("large") == path.read_bytes()
+    put_large_file(client, tmp_path)
 
 
 def test_commits_flushes_and_a_takeover(bucket: Bucket) -> None:
@@ -133,16 +135,7 @@ def test_commits_flushes_and_a_takeover(bucket: Bucket) -> None:
 
 
 def test_a_zombie_cannot_commit(bucket: Bucket) -> None:
-    old, new = zombie_of(bucket)
-    with pytest.raises(LockedError, match="another process has taken it over"):
-        old.append({(3, "zombie"): 1})
-    old.store.abandon_store()
-    new.append({(4, "d"): 1})
-    new.check()
-    new.store.close()
-    reopen(new, bucket)
-    new.check()
-    new.store.close()
+    check_a_zombie_cannot_commit(bucket)
 
 
 def test_a_zombie_cannot_replace_head_or_lock(bucket: Bucket) -> None:

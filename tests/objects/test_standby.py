@@ -11,6 +11,7 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,11 +48,16 @@ def add_order(shop: Shop, number: int) -> None:
 
 def wait_until_right(shop: Shop, seconds: float = 60.0) -> None:
     """Until the view shows what the databases hold; an AssertionError if it never does."""
-    end, wanted = time.monotonic() + seconds, shop.recomputed(LINES)
-    with viewkeeper.open(shop.folder) as project:
+    wait_for_rows(shop.folder, "lines", shop.recomputed(LINES), seconds)
+
+
+def wait_for_rows(folder: Path, view: str, wanted: Counter[Any], seconds: float) -> None:
+    """Until a view has these rows."""
+    end = time.monotonic() + seconds
+    with viewkeeper.open(folder) as project:
         while True:
-            is_loaded = "lines" in project.newest_head().views
-            found = rows_of(project.view("lines")) if is_loaded else Counter()
+            is_loaded = view in project.newest_head().views
+            found = rows_of(project.view(view)) if is_loaded else Counter()
             if is_loaded and found == wanted:
                 return
             assert time.monotonic() < end, f"more {found - wanted}, fewer {wanted - found}"

@@ -25,10 +25,9 @@ import psycopg
 import pymysql
 import pytest
 
-import viewkeeper
-from tests.engine.shop import rows_of
 from tests.faults.processes import Process
 from tests.objects.s3_server import PrivateS3
+from tests.objects.test_standby import wait_for_rows
 from tests.sources.postgres_shop import Shop as Database
 from viewkeeper.engine.warehouse_lease import LEASE_SECONDS
 from viewkeeper.errors import SourceAwayError
@@ -59,15 +58,7 @@ class StreamShop:
         self.run(f"INSERT INTO t VALUES ({number}, 'r{number}')")
 
     def wait_until_right(self, seconds: float = 90.0) -> None:
-        end, wanted = time.monotonic() + seconds, Counter(self.run("SELECT id, v FROM t"))
-        with viewkeeper.open(self.folder) as project:
-            while True:
-                is_loaded = "v" in project.newest_head().views
-                found = rows_of(project.view("v")) if is_loaded else Counter()
-                if is_loaded and found == wanted:
-                    return
-                assert time.monotonic() < end, f"more {found - wanted}, fewer {wanted - found}"
-                time.sleep(0.05)
+        wait_for_rows(self.folder, "v", Counter(self.run("SELECT id, v FROM t")), seconds)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import viewkeeper
 from viewkeeper.readers.view_feed import FeedChanges, FeedEvent, FeedReset
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.warehouse.metadata.head import read_head
@@ -51,6 +52,11 @@ class Bank:
     def define(self, name: str, sql: str) -> None:
         text = f"CREATE MATERIALIZED VIEW {name} AS\n{sql};\n"
         (self.folder / "views" / f"{name}.sql").write_text(text)
+
+    def refresh(self, *again: str) -> None:
+        """Bring the views up to date; load some of them again."""
+        with viewkeeper.open(self.folder) as project:
+            assert project.refresh(full_refresh=again).waiting == {}
 
     @contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import viewkeeper
 from tests.readers.bank import Bank, Consumer
 from viewkeeper.errors import DefinitionError, HorizonError
 from viewkeeper.readers.view_feed import (
@@ -29,13 +28,8 @@ from viewkeeper.warehouse.store import Store
 def bank(tmp_path: Path) -> Bank:
     """A bank whose views are loaded."""
     bank = Bank(tmp_path)
-    refresh(bank)
+    bank.refresh()
     return bank
-
-
-def refresh(bank: Bank, *again: str) -> None:
-    with viewkeeper.open(bank.folder) as project:
-        assert project.refresh(full_refresh=again).waiting == {}
 
 
 def feed_of(bank: Bank, place: str = "0") -> ViewFeed:
@@ -46,7 +40,7 @@ def test_a_feed_begins_with_a_reset_and_sums_up_to_the_view_at_every_end(bank: B
     for amount in (5, 7):
         bank.transfer(0, 2, amount)
         bank.transfer(1, 3, amount)
-        refresh(bank)
+        bank.refresh()
     consumer, ends = Consumer(), []
     feed = feed_of(bank)
     events = list(feed.read_events())
@@ -68,7 +62,7 @@ def test_news_are_said_once(bank: Bank) -> None:
         consumer.take_event(event)
     assert not feed.has_news() or not list(feed.read_events())
     bank.transfer(0, 2, 5)
-    refresh(bank)
+    bank.refresh()
     assert feed.has_news()
     for event in feed.read_events():
         consumer.take_event(event)
@@ -79,7 +73,7 @@ def test_news_are_said_once(bank: Bank) -> None:
 def test_a_feed_goes_on_from_any_end(bank: Bank) -> None:
     for amount in (5, 7, 9):
         bank.transfer(0, 2, amount)
-        refresh(bank)
+        bank.refresh()
     whole = [e for e in feed_of(bank).read_events() if isinstance(e, FeedChanges)]
     for place in [e.place for e in feed_of(bank).read_events() if isinstance(e, FeedEnd)]:
         for text in (str(place), str(place.ts)):
@@ -93,7 +87,7 @@ def test_a_view_that_is_loaded_again_is_another_origin(bank: Bank) -> None:
         consumer.take_event(event)
     place = feed.place
     bank.define("evens", "SELECT a.id, a.amount + 1 AS amount FROM bank.account a WHERE a.id < 4")
-    refresh(bank, "evens")
+    bank.refresh("evens")
     for again in (feed, feed_of(bank, str(place))):
         events = list(again.read_events())
         assert isinstance(events[0], FeedReset)
@@ -109,7 +103,7 @@ def test_a_warehouse_that_is_made_again_is_another_origin(bank: Bank) -> None:
     place = feed.place
     shutil.rmtree(bank.warehouse)
     bank.transfer(0, 2, 5)
-    refresh(bank)
+    bank.refresh()
     again = feed_of(bank, str(place))
     consumer = Consumer()
     events = list(again.read_events())
@@ -127,7 +121,7 @@ def test_a_place_that_was_folded_away_is_refused_with_the_way_out(
     list(feed.read_events())
     for amount in (5, 7):
         bank.transfer(0, 2, amount)
-        refresh(bank)
+        bank.refresh()
     with Store.open(bank.warehouse, "test", time.time) as store:
         compact_view(store, spark, "evens", store.head.views["evens"].ts)
     with pytest.raises(HorizonError, match="no changes since") as caught:

@@ -10,7 +10,6 @@ from pathlib import Path
 import deltalake
 import pytest
 
-import viewkeeper
 from tests.readers.bank import Bank
 from viewkeeper.storage.disk import no_guard
 from viewkeeper.warehouse.metadata.head import read_head
@@ -23,13 +22,8 @@ from viewkeeper.warehouse.store import Store
 def bank(tmp_path: Path) -> Bank:
     """A bank whose views are loaded."""
     bank = Bank(tmp_path)
-    refresh(bank)
+    bank.refresh()
     return bank
-
-
-def refresh(bank: Bank, *again: str) -> None:
-    with viewkeeper.open(bank.folder) as project:
-        assert project.refresh(full_refresh=again).waiting == {}
 
 
 def links_of(bank: Bank) -> dict[str, str]:
@@ -47,7 +41,7 @@ def test_a_link_leads_to_the_table_before_and_after_a_reload(bank: Bank) -> None
     path = bank.warehouse / "views" / "evens"
     opened = deltalake.DeltaTable(path.resolve())
     bank.transfer(0, 2, 5)
-    refresh(bank, "evens")
+    bank.refresh("evens")
     second = links_of(bank)
     assert second == tables_of(bank)
     assert second["evens"] != first["evens"]
@@ -60,7 +54,7 @@ def test_a_link_leads_to_the_table_before_and_after_a_reload(bank: Bank) -> None
 def test_a_view_that_is_gone_has_a_link_for_as_long_as_its_folder(bank: Bank) -> None:
     links = links_of(bank)
     (bank.folder / "views" / "odds.sql").unlink()
-    refresh(bank)
+    bank.refresh()
     assert set(tables_of(bank)) == {"evens"}
     assert links_of(bank) == links
     with Store.open(bank.warehouse, "test", lambda: time.time() + 2 * RETENTION_S) as store:
@@ -83,7 +77,7 @@ def test_every_start_mends_the_links(bank: Bank, trouble: str) -> None:
             path.unlink()
             if trouble != "missing":
                 path.symlink_to("odds" if trouble == "elsewhere" else "nothing-7")
-    refresh(bank)
+    bank.refresh()
     assert links_of(bank) == tables_of(bank)
 
 
