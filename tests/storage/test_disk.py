@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.sources.state_files import read_state_file
+from viewkeeper.sources.state_files import FolderStateFiles
 from viewkeeper.storage import disk
 from viewkeeper.storage.sealed_json import write_sealed
 
@@ -41,7 +41,7 @@ def test_what_a_source_remembers_is_whole_after_a_power_cut(
 ) -> None:
     write_sealed(tmp_path / "log.json", "log", {"at": 1}, durable=False)
     assert steps == ["sync the content", "rename"]
-    assert read_state_file(tmp_path / "log.json", "log", dict) == {"at": 1}
+    assert FolderStateFiles(tmp_path).read_file("log.json", "log", dict) == {"at": 1}
 
 
 def test_what_is_durable_is_there_after_a_power_cut(tmp_path: Path, steps: list[str]) -> None:

@@ -30,21 +30,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from viewkeeper.errors import CorruptError, LockedError, WarehouseError
+from viewkeeper.errors import LockedError, WarehouseError
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.state_files import (
-    FolderStateFiles,
-    StateFiles,
-    damaged_state_error,
-    mend_of,
-)
+from viewkeeper.sources.state_files import FolderStateFiles, StateFiles, believe_file
 from viewkeeper.storage.objects.object_path import ObjectPath
-from viewkeeper.storage.sealed_json import (
-    seal_body,
-    translate_decode_errors,
-    unseal_data,
-    unseal_object,
-)
+from viewkeeper.storage.sealed_json import seal_body, unseal_data, unseal_object
 from viewkeeper.storage.stored_files import remove_tree
 from viewkeeper.storage.typed_json import read_typed
 
@@ -109,12 +99,12 @@ class BucketStateFiles:
         text = self._read_files().get(name)
         if text is None:
             return None
-        path = f"{self._place}/{name}"
-        try:
-            with translate_decode_errors(path, kind, mend_of(self._object)):
-                return decode(unseal_data(text.encode(), path, kind, mend_of(self._object)))
-        except CorruptError as error:
-            raise damaged_state_error(self._place.name, self._object, kind, error) from error
+        return self._believe(
+            kind, lambda mend: decode(unseal_data(text.encode(), self._object, kind, mend))
+        )
+
+    def _believe(self, kind: str, read: Callable[[str], T]) -> T:
+        return believe_file(self._place.name, self._object, kind, read)
 
     def has_file(self, name: str) -> bool:
         return name in self._read_files()
@@ -184,13 +174,10 @@ class BucketStateFiles:
             data, tag = self._place.storage.client.read_tagged(self._object.key)
         except FileNotFoundError:
             return SeenState(StateContent(0, self._read_earlier()), None, 0)
-        mend = mend_of(self._object)
-        try:
-            with translate_decode_errors(self._object, KIND, mend):
-                body = unseal_object(data, self._object, KIND, mend)
-                content = read_typed(StateContent, body)
-        except CorruptError as error:
-            raise damaged_state_error(self._place.name, self._object, KIND, error) from error
+        content = self._believe(
+            KIND,
+            lambda mend: read_typed(StateContent, unseal_object(data, self._object, KIND, mend)),
+        )
         # Under a higher epoch it is another process that exchanges it.
         return SeenState(content, tag, self._epoch if content.epoch <= self._epoch else 0)
 

@@ -87,7 +87,17 @@ class FolderStateFiles:
         return self._folder
 
     def read_file(self, name: str, kind: str, decode: Callable[[Any], T]) -> T | None:
-        return read_state_file(self._folder / name, kind, decode, self._folder.name)
+        path = self._folder / name
+        try:
+            # Files that were written before they were sealed are read too.
+            return believe_file(
+                self._folder.name,
+                path,
+                kind,
+                lambda mend: decode(unseal_or_plain(path, kind, mend)),
+            )
+        except FileNotFoundError:
+            return None
 
     def has_file(self, name: str) -> bool:
         return (self._folder / name).exists()
@@ -117,36 +127,19 @@ class FolderStateFiles:
         """Every reading opens the file."""
 
 
-def read_state_file(
-    path: Path, kind: str, decode: Callable[[Any], T], source: str | None = None
-) -> T | None:
-    """What a file holds; None if there is none, a SourceError if it cannot be believed.
-
-    Files that were written before they were sealed are read too. The source is called like the
-    file's folder if it is not given.
-    """
-    mend = mend_of(path)
+def believe_file(source: str, path: object, kind: str, read: Callable[[str], T]) -> T:
+    """What is read of a file, given what to do about one that is damaged; a SourceError if it
+    cannot be believed, FileNotFoundError if it is not there."""
+    mend = f"restore {path} from a backup; without one, remove it, then {reload_hint()}"
     try:
         with translate_decode_errors(path, kind, mend):
-            return decode(unseal_or_plain(path, kind, mend))
+            return read(mend)
     except FileNotFoundError:
-        return None
+        raise
     except (CorruptError, OSError) as error:
-        raise damaged_state_error(source or path.parent.name, path, kind, error) from error
-
-
-def mend_of(path: object) -> str:
-    """What to do about a file that is damaged."""
-    return f"restore {path} from a backup; without one, remove it, then {reload_hint()}"
-
-
-def damaged_state_error(
-    source: str, path: object, kind: str, error: CorruptError | OSError
-) -> SourceError:
-    """The error of a source whose file cannot be believed."""
-    return SourceError(
-        source,
-        f"what it keeps in {path} cannot be believed (its {kind})",
-        detail=error.detail if isinstance(error, CorruptError) else str(error),
-        hint=mend_of(path),
-    )
+        raise SourceError(
+            source,
+            f"what it keeps in {path} cannot be believed (its {kind})",
+            detail=error.detail if isinstance(error, CorruptError) else str(error),
+            hint=mend,
+        ) from error
