@@ -34,3 +34,17 @@ def test_nothing_is_left_of_a_source_that_is_not_followed(tmp_path: Path) -> Non
     names.forget_all()
     assert not [*tmp_path.iterdir()]
     assert not [*SourceHandles(FolderStateFiles(tmp_path))]
+
+
+def test_handles_that_cannot_be_read_again_stay(tmp_path: Path) -> None:
+    """Without them a handle would be a table's name."""
+    names = SourceHandles(FolderStateFiles(tmp_path))
+    names.add_target("orders", "17", {"id": "1"})
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(b"")
+    with pytest.raises(SourceError, match=FILE):
+        names.reload_handles()
+    assert [*names] == ["orders"]
+    (tmp_path / FILE).write_bytes(whole)
+    names.reload_handles()
+    assert [*names] == ["orders"]

@@ -52,13 +52,10 @@ class SourceHandles:
 
     def reload_handles(self) -> None:
         """Read them again: another process may have followed tables since."""
-        self._handles = {}
-        for name in self._names:
-            assert self._files is not None
-            kept = self._files.read_file(name, "names", _decode_book)
-            if kept is not None:
-                self._handles = kept
-                return
+        files = self._files
+        if files is not None:
+            found = (files.read_file(name, "names", _decode_book) for name in self._names)
+            self._handles = next((book for book in found if book is not None), {})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handles)
