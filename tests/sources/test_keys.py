@@ -13,7 +13,7 @@ import pytest
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.view.definition import Field
+from viewkeeper.view.definition import Field, Relation
 
 # definition of t, and the key that it has
 TABLES = [
@@ -123,3 +123,13 @@ def test_a_memory_source_has_the_keys_that_it_is_given(source: SqliteSource) -> 
     for each in both:
         with pytest.raises(SchemaError):
             each.describe_table("nothing")
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_a_memory_source_keeps_the_sign_of_a_zero(zero: float) -> None:
+    """Whatever another source with the same columns had before: both zeros are equal."""
+    memory = MemorySource("m", {"t": (Field("f", pa.float64()),)}, {"t": {(zero,): 1}})
+    with closing(memory.open_snapshot()) as snapshot:
+        scan = snapshot.scan_relation(Relation("m", "t"), ["f"], 0)
+    (found,) = (value for batch in scan.batches for value in batch["f"].to_pylist())
+    assert str(found) == str(zero)

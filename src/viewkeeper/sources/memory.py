@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -101,7 +101,7 @@ class MemorySource:
             for row, count in delta.get(table, ())
         ]
         extra = (Field(COUNT, pa.int64()), Field(POSITION, pa.int64()))
-        whole = _arrow_table(tuple(rows), (*self._tables[table], *extra))
+        whole = _arrow_table(rows, (*self._tables[table], *extra))
         return whole.select([*columns, COUNT, POSITION])
 
 
@@ -146,7 +146,7 @@ class MemorySnapshot:
     def _rows_of(self, table: str) -> pa.Table:
         counts = self._source.rows_under(table, self._cut)
         assert all(count >= 0 for count in counts.values()), "a cut must be a possible state"
-        return _arrow_table(tuple(counts.elements()), self._source.describe_table(table).fields)
+        return _arrow_table(counts.elements(), self._source.describe_table(table).fields)
 
 
 def _meets_condition(values: Any, condition: LocalCondition) -> Any:
@@ -171,11 +171,21 @@ def _meets_condition(values: Any, condition: LocalCondition) -> Any:
     return compare(values, pa.scalar(condition.values[0], condition.type))
 
 
-@lru_cache(maxsize=1024)
-def _arrow_table(rows: tuple[Row, ...], fields: tuple[Field, ...]) -> pa.Table:
-    """Rows as Arrow has them; kept, because a simulation asks for the same few again and again."""
+def _arrow_table(rows: Iterable[Row], fields: tuple[Field, ...]) -> pa.Table:
+    """Rows as Arrow has them; kept, because a simulation asks for the same few again and again.
+
+    Not those with floats: zeros of either sign are equal, and only one of them would be kept.
+    """
+    has_floats = any(pa.types.is_floating(field.type) for field in fields)
+    return (_make_table if has_floats else _kept_table)(tuple(rows), fields)
+
+
+def _make_table(rows: tuple[Row, ...], fields: tuple[Field, ...]) -> pa.Table:
     if not rows:
         return pa.schema([(field.name, field.type) for field in fields]).empty_table()
     columns = zip(*rows, strict=True)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)]
     return pa.table(arrays, names=[field.name for field in fields])
+
+
+_kept_table = lru_cache(maxsize=1024)(_make_table)
