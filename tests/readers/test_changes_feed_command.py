@@ -17,7 +17,6 @@ import pytest
 
 from tests.cli.conftest import call
 from tests.readers.bank import Bank
-from tests.readers.test_view_feed import refresh
 
 PATIENCE = 240.0
 
@@ -26,9 +25,9 @@ PATIENCE = 240.0
 def bank(tmp_path: Path) -> Bank:
     """A bank whose views are loaded, and one transfer later."""
     bank = Bank(tmp_path)
-    refresh(bank)
+    bank.refresh()
     bank.transfer(0, 2, 5)
-    refresh(bank)
+    bank.refresh()
     return bank
 
 
@@ -172,7 +171,7 @@ def test_it_follows_a_maintainer_that_is_killed_and_a_view_that_is_loaded_again(
     tmp_path: Path,
 ) -> None:
     bank, reader = Bank(tmp_path), FeedReader()
-    refresh(bank)
+    bank.refresh()
     with following(bank) as feed:
         with bank.writing(seed=1):
             for words, resets in (((), 1), ((), 1), (("--full-refresh", "evens"), 2)):
@@ -181,7 +180,7 @@ def test_it_follows_a_maintainer_that_is_killed_and_a_view_that_is_loaded_again(
                     while reader.changes < wanted or reader.resets < resets:
                         assert time.monotonic() < deadline
                         reader.take_lines(read_until_end(feed))
-        refresh(bank)
+        bank.refresh()
         newest = bank.state_of("evens")
         while +reader.state != newest:
             reader.take_lines(read_until_end(feed))

@@ -29,7 +29,6 @@ from tests.readers.connect_endpoint import (
     wait_for_no_process,
 )
 from tests.readers.test_changes_feed_command import maintaining
-from tests.readers.test_view_feed import refresh
 from viewkeeper.readers.connect import connect_service
 
 TOTAL = """
@@ -54,7 +53,7 @@ spark.stop()
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     bank = Bank(tmp_path_factory.mktemp("served"))
-    refresh(bank)
+    bank.refresh()
     return bank
 
 
@@ -118,12 +117,12 @@ def test_quantified_comparisons_are_read(remote: RemoteSession) -> None:
 def test_a_state_of_the_past_is_an_option(bank: Bank, remote: RemoteSession) -> None:
     first = remote.read.option("asOf", 1).table("evens")
     bank.transfer(0, 2, 11)
-    refresh(bank)
+    bank.refresh()
     amounts = {row.amount for row in remote.table("evens").collect()}
     assert {-11, 11} <= amounts
     assert {row.amount for row in first.collect()} == {0}
     bank.transfer(2, 0, 11)
-    refresh(bank)
+    bank.refresh()
 
 
 DOUBLED: Any = F.udf(lambda x: 2 * x)
@@ -198,7 +197,7 @@ def test_a_view_that_is_dropped_or_new_is_gone_or_there_at_once(
     bank: Bank, remote: RemoteSession
 ) -> None:
     bank.define("notes", "SELECT a.id, a.note FROM bank.account a")
-    refresh(bank)
+    bank.refresh()
     notes = remote.table("notes")
     assert notes.count() == ACCOUNTS
     (bank.folder / "views" / "notes.sql").unlink()

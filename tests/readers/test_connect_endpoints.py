@@ -35,7 +35,6 @@ from tests.readers.connect_endpoint import (
     serving,
     wait_for_no_process,
 )
-from tests.readers.test_view_feed import refresh
 from viewkeeper.readers.connect.pinned_views import shared_ts_of
 from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.metadata.head import read_head
@@ -118,7 +117,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     file = bank.folder / "viewkeeper.yml"
     file.write_text(f"{file.read_text()}  other: {{kind: sqlite, path: notes.db}}\n")
     bank.define("notes", "SELECT n.n FROM other.note n")
-    refresh(bank)
+    bank.refresh()
     return bank
 
 
@@ -157,7 +156,7 @@ def test_views_of_different_ts_are_read_as_of_the_one_that_they_share(
     bank = safe.bank
     bank.transfer(0, 1, 5)
     note(bank, 2)
-    refresh(bank)
+    bank.refresh()
     assert safe.ask(BOTH) == [[[-5, 5, 2]]]
     (bank.folder / "notes.db").rename(bank.folder / "away.db")
     bank.transfer(0, 1, 7)
@@ -176,7 +175,7 @@ def test_views_of_different_ts_are_read_as_of_the_one_that_they_share(
     assert alone == [[[-12]], [[2]]]
     (bank.folder / "away.db").rename(bank.folder / "notes.db")
     note(bank, 3)
-    refresh(bank)
+    bank.refresh()
     assert safe.ask(BOTH) == [[[-12, 12, 3]]]
 
 

@@ -18,7 +18,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import viewkeeper
 from tests.readers.bank import Bank, count_rows
-from tests.readers.test_view_feed import refresh
 from viewkeeper.errors import DefinitionError, HorizonError, StateError
 from viewkeeper.readers.spark_source import ChangeStreamReader, arrow_condition
 from viewkeeper.warehouse.metadata.head import read_head
@@ -28,10 +27,10 @@ from viewkeeper.warehouse.metadata.head import read_head
 def bank(tmp_path: Path) -> Bank:
     """A bank after some transfers."""
     bank = Bank(tmp_path)
-    refresh(bank)
+    bank.refresh()
     for amount in (5, 7, 9):
         bank.transfer(0, 2, amount)
-        refresh(bank)
+        bank.refresh()
     return bank
 
 
@@ -80,7 +79,7 @@ def test_batches_of_a_stream_add_up_and_can_be_planned_again(bank: Bank) -> None
         start = end
     assert len(spans) == 3
     bank.transfer(4, 2, 11)
-    refresh(bank)
+    bank.refresh()
     # As after a kill: what was planned is planned again, by another process, from a newer head.
     again = stream_of(bank)
     for first, last, rows in spans:
@@ -96,7 +95,7 @@ def test_a_bounded_stream_ends_at_what_was_there(bank: Bank) -> None:
     reader.prepareForTriggerAvailableNow()
     before = reader.reportLatestOffset()
     bank.transfer(4, 2, 11)
-    refresh(bank)
+    bank.refresh()
     assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == before
     assert reader.latestOffset(before, ReadAllAvailable()) == before
 
@@ -107,7 +106,7 @@ def test_a_stream_is_refused_where_it_could_not_go_on(bank: Bank) -> None:
     end = reader.latestOffset(start, ReadAllAvailable())
     with pytest.raises(HorizonError, match="no changes since 99"):
         stream_of(bank, startingTs="99").initialOffset()
-    refresh(bank, "evens")
+    bank.refresh("evens")
     for place in (start, end):
         with pytest.raises(StateError, match="loaded again") as caught:
             reader.latestOffset(place, ReadAllAvailable())
@@ -120,7 +119,7 @@ def test_a_stream_is_refused_when_the_columns_have_changed(bank: Bank) -> None:
     source = source_of(bank)
     reader = source.reader(source.schema())
     bank.define("evens", "SELECT a.id, a.amount FROM bank.account a WHERE a.id % 2 = 0")
-    refresh(bank, "evens")
+    bank.refresh("evens")
     with pytest.raises(StateError, match="its columns have changed"):
         reader.partitions()
 

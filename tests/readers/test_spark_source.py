@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import viewkeeper
 from tests.readers.bank import Bank
-from tests.readers.test_view_feed import refresh
 from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.store import Store
@@ -25,10 +24,10 @@ def bank(tmp_path: Path, spark: SparkSession) -> Bank:
     """A bank after some transfers; the data source is registered."""
     spark.dataSource.register(viewkeeper.ViewkeeperDataSource)
     bank = Bank(tmp_path)
-    refresh(bank)
+    bank.refresh()
     for amount in (5, 7, 9):
         bank.transfer(0, 2, amount)
-        refresh(bank)
+        bank.refresh()
     return bank
 
 
@@ -132,7 +131,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert written(spark, out) == bank.state_of("evens")
     assert len(list((out / "checkpoint" / "commits").glob("[0-9]*"))) >= 3
     bank.transfer(4, 2, 11)
-    refresh(bank)
+    bank.refresh()
     stream(spark, bank, out)
     assert written(spark, out) == bank.state_of("evens")
 
@@ -142,7 +141,7 @@ def test_a_stream_of_a_view_that_was_loaded_again_is_refused(
 ) -> None:
     out = tmp_path / "out"
     stream(spark, bank, out)
-    refresh(bank, "evens")
+    bank.refresh("evens")
     with pytest.raises(PySparkException, match="it was loaded again since this stream began"):
         stream(spark, bank, out)
 
@@ -154,7 +153,7 @@ def test_a_stream_whose_place_was_folded_away_is_refused(
     stream(spark, bank, out)
     for amount in (1, 2):
         bank.transfer(0, 2, amount)
-        refresh(bank)
+        bank.refresh()
     with Store.open(bank.warehouse, "test", time.time) as store:
         compact_view(store, spark, "evens", store.head.views["evens"].ts)
     with pytest.raises(PySparkException, match="begin again from 0"):
@@ -169,7 +168,7 @@ def test_a_stream_from_the_latest_state_has_only_what_comes_after_it(
     out = tmp_path / "out"
     stream(spark, bank, out, startingTs="latest")
     bank.transfer(0, 2, 11)
-    refresh(bank)
+    bank.refresh()
     stream(spark, bank, out, startingTs="latest")
     rows = [tuple(row)[:-1] for row in spark.read.parquet(str(out / "rows")).collect()]
     assert sorted(count for *_, count in rows) == [-1, -1, 1, 1]

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from tests.readers.bank import Bank
 from tests.readers.stream_job import start_stream
 from tests.readers.test_changes_feed_command import maintaining
-from tests.readers.test_view_feed import refresh
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 300
@@ -55,7 +54,7 @@ def test_a_stream_that_is_killed_loses_nothing_and_repeats_nothing(
     project, out = tmp_path / "bank", tmp_path / "out"
     project.mkdir()
     bank = Bank(project)
-    refresh(bank)
+    bank.refresh()
     with bank.writing(seed=2, pause=0.1):
         for kill in range(KILLS):
             with maintaining(bank), streaming(bank, out) as job:
@@ -64,7 +63,7 @@ def test_a_stream_that_is_killed_loses_nothing_and_repeats_nothing(
                     assert time.monotonic() < deadline
                     assert job.poll() is None, (tmp_path / "job.log").read_text()[-4000:]
                     time.sleep(0.05)
-    refresh(bank)
+    bank.refresh()
     query = start_stream(spark, bank.folder, "evens", out, is_bounded=True)
     assert query.awaitTermination(PATIENCE)
     total = Counter[tuple[Any, ...]]()
