@@ -156,18 +156,28 @@ class BucketStateFiles:
             return {**self._current().content.files, **self._noted}
 
     def _current(self) -> SeenState:
-        """The object: as it was last seen, if this process alone can have exchanged it since.
-
-        The lock may have been given back and taken again: as long as every epoch is ours.
-        """
+        """The object: as it was last seen, if nobody else has exchanged it since."""
         seen, epoch = self._seen, self._epoch
-        if seen is not None and seen.until > 0 and seen.until <= epoch <= seen.until + 1:
+        if seen is not None and self._is_unchanged(seen, epoch):
             self._seen = SeenState(seen.content, seen.tag, epoch)
         else:
             self._seen = self._read_object()
+            # What others have removed is not brought back by what was noted of it.
+            gone = seen.content.files.keys() - self._seen.content.files.keys() if seen else ()
+            self._noted = {name: text for name, text in self._noted.items() if name not in gone}
             if self._seen.content.epoch < epoch:
                 self._exchange(lambda files: files)
         return self._seen
+
+    def _is_unchanged(self, seen: SeenState, epoch: int) -> bool:
+        """Whether an object is as it was seen: nobody could exchange it while the lock was ours.
+
+        If that was given back and taken again, with no epoch of others in between, somebody may
+        have changed something without it, like `detach`: then the tag is asked for.
+        """
+        if 0 < seen.until == epoch - 1:
+            return self._place.storage.client.find_tag(self._object.key) == seen.tag
+        return 0 < seen.until == epoch
 
     def _read_object(self) -> SeenState:
         try:
