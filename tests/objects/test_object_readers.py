@@ -20,6 +20,7 @@ from tests.objects.s3_server import PrivateS3
 from tests.objects.test_object_project import change, refresh_often
 from tests.objects.test_object_project import shop as shop
 from tests.readers.bank import Consumer
+from tests.readers.test_spark_source import run_stream
 from viewkeeper.readers.view_feed import FeedPlace, ViewFeed
 from viewkeeper.readers.view_slices import read_batches, slice_changes, slice_state
 
@@ -107,13 +108,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
 def stream_rows(spark: SparkSession, shop: Shop, out: Path) -> Counter[tuple[Any, ...]]:
     """What a stream has written in all, when it has gone on until now."""
     reader = spark.readStream.format("viewkeeper").options(changes="true", maxTs="1")
-    writer = reader.load(str(shop.folder / "lines")).writeStream.format("parquet")
-    writer = writer.option("checkpointLocation", str(out / "checkpoint"))
-    query = writer.trigger(availableNow=True).start(str(out / "rows"))
-    try:
-        assert query.awaitTermination(240)
-    finally:
-        query.stop()
+    run_stream(reader.load(str(shop.folder / "lines")), out)
     return add_changes(spark.read.parquet(str(out / "rows")))
 
 

@@ -106,7 +106,12 @@ def test_what_cannot_be_is_refused(
 def stream(spark: SparkSession, bank: Bank, out: Path, **options: str) -> None:
     """Run a stream over all that there is now, from its checkpoint on."""
     reader = spark.readStream.format("viewkeeper").option("changes", "true").options(**options)
-    writer = reader.load(str(bank.folder / "evens")).writeStream.format("parquet")
+    run_stream(reader.load(str(bank.folder / "evens")), out)
+
+
+def run_stream(changes: DataFrame, out: Path) -> None:
+    """Write a stream to a folder, which also has its checkpoint, until it has all that there is."""
+    writer = changes.writeStream.format("parquet")
     writer = writer.option("checkpointLocation", str(out / "checkpoint"))
     query = writer.trigger(availableNow=True).start(str(out / "rows"))
     try:
