@@ -256,7 +256,9 @@ class BucketStateFiles:
 
 def open_state_files(settings: SourceSettings) -> StateFiles:
     """What a source remembers, by its settings."""
-    local = Path(settings.home or settings.folder)
+    # All of it goes with the source; without a home that would be a folder of somebody else's.
+    assert settings.home, f'source "{settings.name}" has no place for what it remembers'
+    local = Path(settings.home)
     if isinstance(settings.kept, ObjectPath):
         return BucketStateFiles(settings.kept, local)
     return FolderStateFiles(local)
