@@ -47,7 +47,8 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -316,6 +317,22 @@ _REPORT = (
     "folder; `viewkeeper run` tries again"
 )
 _TRACE_CHARACTERS = 20_000
+
+
+PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""Nobody's errors: an interrupt by the user, and the end of the interpreter or a generator."""
+
+
+@contextmanager
+def blame_view(view: str) -> Iterator[None]:
+    """Inside, every exception is an error of ours; one that nobody foresaw is of this view."""
+    try:
+        yield
+    except (ViewkeeperError, *PASSING):
+        raise
+    except BaseException as error:
+        # Not only Exception: a panic of a library in Rust derives from BaseException.
+        raise UnexpectedViewError(view, error) from error
 
 
 def _trace_file(kind: str, name: str) -> str:

@@ -20,6 +20,7 @@ import viewkeeper
 from tests.engine.by_hand import load_by_hand
 from tests.engine.shop import LINES, Shop, rows_of
 from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.batch.staged_run import StagedRun
 from viewkeeper.engine.report import Report, SilentObserver
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
 from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
@@ -138,17 +139,26 @@ def test_a_source_that_fails_before_a_new_view_is_bound(
     case.right("products")
 
 
-def test_a_view_that_fails_stops_alone(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for a source: in the join itself, which only one of the views has."""
+@pytest.mark.parametrize("error", [AssertionError("no fit"), PanicException("no fit")])
+@pytest.mark.parametrize("step", ["join", "write"])
+def test_a_view_that_fails_stops_alone(
+    case: Case, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    """Not for a source: in the join itself, which only one of the views has, or in what is made of
+    its rows."""
+    write = StagedRun._write_rows
+
+    def fails(self: Any, table: Any, *rest: Any) -> Any:
+        if step == "join" or table.head.view == "lines":
+            raise error
+        return write(self, table, *rest)
+
     with monkeypatch.context() as patch:
-
-        def join(*_: Any) -> None:
-            raise AssertionError("rows and keys do not fit")
-
-        patch.setattr(Kernel, "join", join)
+        target, name = (Kernel, "join") if step == "join" else (StagedRun, "_write_rows")
+        patch.setattr(target, name, fails)
         waiting = case.refresh().waiting
     assert list(waiting) == ["lines"]
-    assert 'view "lines": unexpected AssertionError: rows and keys do not fit' in waiting["lines"]
+    assert f'view "lines": unexpected {type(error).__name__}: no fit' in waiting["lines"]
     assert (case.folder / "warehouse" / "tracebacks" / "view-lines.txt").exists()
     case.right("customers", "products")
     assert case.refresh().waiting == {}

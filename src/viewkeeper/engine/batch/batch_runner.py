@@ -62,6 +62,7 @@ from viewkeeper.errors import (
     UnexpectedViewError,
     ViewkeeperError,
     WarehouseError,
+    blame_view,
 )
 from viewkeeper.maintain.sweep_family.batch_sweep import split_origins
 from viewkeeper.storage import disk
@@ -466,13 +467,12 @@ class BatchRunner:
         found: dict[str, ViewkeeperError] = {}
         for member in members:
             try:
-                self.queue_changes([member.view], entries)
+                with blame_view(member.name):
+                    self.queue_changes([member.view], entries)
             except WarehouseError:
                 raise
             except ViewkeeperError as error:
                 found[member.name] = error
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
-                found[member.name] = UnexpectedViewError(member.name, error)
         return found
 
     def _sweep_members(self, work: BatchWork, outcome: BatchOutcome) -> None:

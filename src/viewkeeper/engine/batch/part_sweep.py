@@ -55,9 +55,8 @@ from typing import TypeVar
 from viewkeeper.delta.exact_cast import exact_cast
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.own_relations import Ask, OwnRelations
-from viewkeeper.engine.connections.guarded_source import PASSING
 from viewkeeper.engine.connections.open_sources import Openers
-from viewkeeper.errors import BrokenQueryError, UnexpectedViewError
+from viewkeeper.errors import BrokenQueryError, blame_view
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, slice_origins
 from viewkeeper.maintain.view_change import change_in_pages, run_pages, sweep_in_pages
 from viewkeeper.stages.fold import combine_partials
@@ -180,18 +179,13 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     view = batch.views[task.view]
     tally = LookupTally()
     try:
-        with open_lookups(batch, tally) as ask:
+        with blame_view(task.view), open_lookups(batch, tally) as ask:
             origins = origin_rows(batch, view, task.part)
             sweep = sweep_in_pages(Kernel(), view.plan, origins, batch.changes, batch.own.paging)
             pieces = run_pages(sweep, partial(ask, view.plan.view))
             files, small = _keep_pieces(batch, task, view, pieces)
     except ViewkeeperError as error:
         return PartResult(task.view, lookups=tally.lookups, error=error)
-    except PASSING:
-        raise
-    except BaseException as error:  # noqa: BLE001 - a library's panic too is of this view
-        unexpected = UnexpectedViewError(task.view, error)
-        return PartResult(task.view, lookups=tally.lookups, error=unexpected)
     seconds = time.perf_counter() - started
     lookups = dict(tally.lookups)
     return PartResult(task.view, files, small, lookups, seconds, asked_rows=tally.rows)

@@ -34,9 +34,9 @@ from viewkeeper.engine.batch.part_sweep import (
 from viewkeeper.errors import (
     CorruptError,
     HorizonError,
-    UnexpectedViewError,
     ViewkeeperError,
     WarehouseError,
+    blame_view,
 )
 from viewkeeper.stages.fold import advance_fold, combine_partials, pre_aggregate
 from viewkeeper.stages.fold_layout import layout_of
@@ -244,7 +244,8 @@ class StagedRun:
         """Whatever fails for a stage is the trouble of its view."""
         name, began = stage.member.name, time.perf_counter()
         try:
-            yield
+            with blame_view(name):
+                yield
         except (CorruptError, HorizonError) as error:
             # What is stored of it, or of a view that it reads, cannot be read.
             self.result.errors[name] = error
@@ -252,8 +253,6 @@ class StagedRun:
             raise
         except ViewkeeperError as error:
             self.result.errors[name] = error
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
-            self.result.errors[name] = UnexpectedViewError(name, error)
         finally:
             self.result.add_seconds(name, time.perf_counter() - began)
 

@@ -22,6 +22,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from viewkeeper.errors import (
+    PASSING,
     CorruptError,
     DamagedSourceError,
     SourceAwayError,
@@ -50,8 +51,6 @@ from viewkeeper.updates.source_protocol import (
 from viewkeeper.view.definition import Relation
 
 T = TypeVar("T")
-
-PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @contextmanager

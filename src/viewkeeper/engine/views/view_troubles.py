@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from viewkeeper.engine.connections.guarded_source import PASSING
 from viewkeeper.engine.views.trouble_retries import TroubleRetries, can_be_mended
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
@@ -26,6 +25,7 @@ from viewkeeper.errors import (
     UnexpectedViewError,
     ViewkeeperError,
     WarehouseError,
+    blame_view,
     reload_hint,
 )
 from viewkeeper.storage import disk
@@ -145,13 +145,9 @@ class Troubles:
     def contain_view_errors(self, name: str, plan: int | None = None) -> Iterator[None]:
         """Inside, every exception is the trouble of this view alone."""
         try:
-            yield
+            with blame_view(name):
+                yield
         except WarehouseError:
             raise
         except ViewkeeperError as error:
             self.fail_view(name, error, plan)
-        except PASSING:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is said, and the view stops
-            # Not only Exception: a panic of a library in Rust derives from BaseException.
-            self.fail_view(name, UnexpectedViewError(name, error), plan)
