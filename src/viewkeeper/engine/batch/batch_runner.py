@@ -76,7 +76,7 @@ from viewkeeper.updates.queue import (
 from viewkeeper.view.definition import Field, Generate, Relation, ViewDefinition
 from viewkeeper.view.graph import needs_spark
 from viewkeeper.warehouse.activity import ViewActivity, read_activity, write_activity
-from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.head import ViewHead, owner_of
 from viewkeeper.warehouse.metadata.plan_files import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
 from viewkeeper.warehouse.store import Store
@@ -168,7 +168,7 @@ class BatchOutcome:
     def _rows_by_view(self) -> dict[str, int]:
         found: Counter[str] = Counter()
         for table, files in self.files.items():
-            found[table.partition("#")[0]] += sum(file.rows for file in files)
+            found[owner_of(table)] += sum(file.rows for file in files)
         return dict(found)
 
     def _changes_by_source(self) -> dict[str, int]:
@@ -220,32 +220,37 @@ class BatchActivity:
         self._activity = dict(self._written)
         self._ages: dict[str, deque[float]] = {}
         """Per view, how old the oldest change of each of its last batches was when it was there."""
+        self._aged: set[str] = set()
+        """Views that had batches since that was last summed up."""
 
     def note_committed(
         self, outcome: BatchOutcome, since: int, until: int, entries: Sequence[LedgerEntry]
     ) -> None:
         """What a batch has brought is committed: the indexes of its tables go along."""
-        views = self._store.head.views
+        views, ages = self._store.head.views, ages_of(entries)
         for name, rows in outcome.written_rows.items():
             self._indexes.note_rows(views[name], rows, since, until)
-        for name in (name for name in outcome.files if "#" not in name):
-            tables = [table for table in outcome.files if table.partition("#")[0] == name]
-            found = {table: self._indexes.largest_key(views[table]) for table in tables}
-            known = {table: rows for table, rows in found.items() if rows is not None}
-            ages = self._ages.setdefault(name, deque(maxlen=AGES_MAX))
-            ages.extend(ages_of(entries))
-            asked = outcome.asked.get(name)
-            self._activity[name] = ViewActivity(asked.rows if asked else 0, known)
+        known: dict[str, dict[str, int]] = {}
+        for table in outcome.files:
+            largest = self._indexes.largest_key(views[table])
+            mine = known.setdefault(owner_of(table), {})
+            mine |= {} if largest is None else {table: largest}
+        for name, keys in known.items():
+            self._ages.setdefault(name, deque(maxlen=AGES_MAX)).extend(ages)
+            asked, before = outcome.asked.get(name), self._activity.get(name, ViewActivity())
+            rows_asked = asked.rows if asked else 0
+            self._activity[name] = ViewActivity(rows_asked, keys, before.freshness)
+        self._aged |= known.keys()
 
     def write_activity(self, apart: Mapping[str, str]) -> None:
         """Let `status` know what the last batches were, if there were any; and which views advance
         apart, and why."""
+        for name in self._aged:
+            if ages := percentiles_of(self._ages[name]):
+                self._activity[name] = replace(self._activity[name], freshness=ages)
+        self._aged.clear()
         here = {
-            name: replace(
-                each,
-                freshness=percentiles_of(self._ages.get(name, ())) or each.freshness,
-                apart=apart.get(name, ""),
-            )
+            name: replace(each, apart=apart.get(name, ""))
             for name, each in ({name: ViewActivity() for name in apart} | self._activity).items()
             if name in self._store.head.views
         }

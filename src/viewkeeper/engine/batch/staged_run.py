@@ -196,14 +196,15 @@ class StagedRun:
         no members; what the stages leave is added to it."""
         self._batch = batch
         self._known = dict(batch.changes.relations)
-        self._members = members
+        self._stages = [stage for member in members for stage in member.stages]
+        self._read = frozenset(relation for stage in self._stages for relation in stage.reads)
         self._tools = tools
         self._partials: dict[str, list[pa.Table]] = {}
         self.result = StagedResult()
 
     def run_stages(self) -> StagedResult:
         """Compute every stage, as far as nothing fails."""
-        waiting = [stage for member in self._members for stage in member.stages]
+        waiting = self._stages
         while waiting:
             ready = [stage for stage in waiting if self._is_ready(stage)]
             assert ready, f"{waiting[0].name} waits for what nobody computes"
@@ -261,8 +262,11 @@ class StagedRun:
     def _sweep_stages(self, stages: Sequence[Stage]) -> None:
         members = {stage.name: self._swept_member(stage) for stage in stages}
         results = self._tools.sweep(self._batch_with(members), list(members.values()))
+        by_stage: dict[str, list[PartResult]] = {stage.name: [] for stage in stages}
+        for result in results:
+            by_stage[result.view].append(result)
         for stage in stages:
-            mine = [result for result in results if result.view == stage.name]
+            mine = by_stage[stage.name]
             for each in mine:
                 self.result.add_asked(stage.member.name, each.lookups, each.asked_rows)
             self.result.add_seconds(stage.member.name, sum(each.seconds for each in mine))
@@ -436,9 +440,7 @@ class StagedRun:
 
     def _is_read(self, stage: Stage) -> bool:
         """Whether another stage reads what this one stores."""
-        return any(
-            stage.relation in each.reads for member in self._members for each in member.stages
-        )
+        return stage.relation in self._read
 
     def _leave_rows(self, stage: Stage, rows: pa.Table) -> None:
         names = [field.name for field in stage_fields(stage)]
