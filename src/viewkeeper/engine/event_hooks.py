@@ -31,12 +31,7 @@ from http.client import HTTPException
 from typing import IO
 
 from viewkeeper.engine.event_log import LOGGER
-from viewkeeper.engine.report import (
-    BatchReport,
-    Observer,
-    ObserverGroup,
-    StateChange,
-)
+from viewkeeper.engine.report import Observer, ObserverGroup, StateChange
 from viewkeeper.engine.settings.hook_settings import HookSettings
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ProjectError, ViewkeeperError
@@ -46,8 +41,8 @@ END_SECONDS = 15.0
 TEXT_MAX = 300
 
 
-class EventHooks:
-    """An observer that calls hooks for changes of state."""
+class EventHooks(Observer):
+    """An observer that calls hooks for changes of state: what stays wrong is one."""
 
     def __init__(self, settings: Settings) -> None:
         self._hooks = settings.on_event
@@ -67,21 +62,6 @@ class EventHooks:
         finally:
             self._waiting.put(None)
             self._thread.join(END_SECONDS)
-
-    def on_load_progress(self, view: str, stage: str) -> None:
-        """Nobody is called for it."""
-
-    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
-        """Nobody is called for it."""
-
-    def on_batch_commit(self, report: BatchReport) -> None:
-        """Nobody is called for it."""
-
-    def on_schema_change(self, view: str, what: str) -> None:
-        """Nobody is called for it."""
-
-    def on_trouble(self, error: ViewkeeperError) -> None:
-        """Nobody is called for it: what stays wrong is a change of state."""
 
     def on_state_change(self, change: StateChange) -> None:
         if self._waiting.qsize() >= WAITING_MAX:

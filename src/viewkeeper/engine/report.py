@@ -166,26 +166,8 @@ class Observer(Protocol):
         return
 
 
-class SilentObserver:
+class SilentObserver(Observer):
     """An observer that keeps quiet."""
-
-    def on_load_progress(self, view: str, stage: str) -> None:
-        pass
-
-    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
-        pass
-
-    def on_batch_commit(self, report: BatchReport) -> None:
-        pass
-
-    def on_schema_change(self, view: str, what: str) -> None:
-        pass
-
-    def on_trouble(self, error: ViewkeeperError) -> None:
-        pass
-
-    def on_state_change(self, change: StateChange) -> None:
-        pass
 
 
 class ObserverGroup:
