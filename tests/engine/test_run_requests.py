@@ -7,7 +7,7 @@ socket; and alone, when nobody runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,16 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.cli.conftest import call
+from tests.engine.by_hand import load_views
 from tests.engine.running_project import SECONDS, running, wait_until
 from tests.engine.shop import Shop, rows_of
 from tests.engine.test_refresh_swap import Reader, held_loads, loaded_shop
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.query.query_socket import send_request
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.engine.requests.run_requests import RunRequests
-from viewkeeper.errors import ViewkeeperError
+from viewkeeper.engine.requests.view_refresh import ViewRefresh
+from viewkeeper.errors import RunEndingError, UnexpectedViewError, ViewkeeperError
 from viewkeeper.upstream.leases import Lease, take_lease
 
 FEW = "SELECT c.id, c.city FROM crm.customer c WHERE c.id < 3"
@@ -200,6 +203,8 @@ def test_requests_are_answered_in_the_thread_that_maintains() -> None:
                 answers.append(requests.ask_maintainer(action, SECONDS))
             except ViewkeeperError as error:
                 answers.append(error.message)
+            except ZeroDivisionError as error:
+                answers.append(str(error))
 
         thread = threading.Thread(target=wait)
         thread.start()
@@ -211,10 +216,7 @@ def test_requests_are_answered_in_the_thread_that_maintains() -> None:
     asking = [ask_for(threading.get_ident), ask_for(fail)]
     while any(thread.is_alive() for thread in asking):
         requests.answer_all()
-    assert {*answers} == {
-        threading.get_ident(),
-        "the request met an unexpected ZeroDivisionError: oh",
-    }
+    assert {*answers} == {threading.get_ident(), "oh"}
     with pytest.raises(ViewkeeperError, match="busy for 0 s"):
         requests.ask_maintainer(fail, 0.0)
     requests.answer_all()
@@ -225,3 +227,54 @@ def test_requests_are_answered_in_the_thread_that_maintains() -> None:
     assert answers[-1] == "the run is ending"
     with pytest.raises(ViewkeeperError, match="the run is ending"):
         requests.ask_maintainer(fail)
+
+
+def test_an_interrupt_answers_who_waits() -> None:
+    """The user's Ctrl-C meets the maintaining thread while it answers somebody."""
+    requests, answers = RunRequests(), list[Exception]()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def ask() -> None:
+        try:
+            requests.ask_maintainer(interrupt, SECONDS)
+        except RunEndingError as error:
+            answers.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+
+    def answer() -> None:
+        while asking.is_alive():
+            requests.answer_all()
+
+    with pytest.raises(KeyboardInterrupt):
+        answer()
+    asking.join(SECONDS)
+    assert len(answers) == 1
+
+
+def test_what_a_request_meets_unexpectedly_is_said_and_its_traceback_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, {"names": NAMES})
+    shop.fill()
+    told = SilentObserver()
+    troubles = list[ViewkeeperError]()
+    setattr(told, "on_trouble", troubles.append)  # noqa: B010 - the others stay silent
+
+    def fail(_: ViewRefresh, names: Sequence[str]) -> None:
+        raise ZeroDivisionError(f"oh {names}")
+
+    monkeypatch.setattr(ViewRefresh, "request_refresh", fail)
+    with viewkeeper.open(shop.folder) as project:
+        load_views(project, shop)
+        with project.open_maintainer("test", told) as keeper:
+            keeper.start_run()
+            with pytest.raises(UnexpectedViewError, match="ZeroDivisionError: oh"):
+                keeper.service.refresh_views(["names"])
+    assert [error.message for error in troubles] == [
+        "view \"names\": unexpected ZeroDivisionError: oh ['names']"
+    ]
+    assert "in fail" in (shop.folder / "warehouse" / "tracebacks" / "view-names.txt").read_text()

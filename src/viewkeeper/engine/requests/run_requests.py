@@ -26,19 +26,21 @@ class RunRequest:
     def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
         self._answer: object = None
-        self._error: ViewkeeperError | None = None
+        self._error: Exception | None = None
         self._is_answered = threading.Event()
 
     def answer_request(self) -> None:
         """Do it, in the thread of the maintainer."""
         try:
             self._answer = self._action()
-        except ViewkeeperError as error:
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             self._error = error
-        except Exception as error:  # noqa: BLE001 - who asked is told, and the maintainer goes on
-            what = f"{type(error).__name__}: {error}"
-            self._error = ViewkeeperError(f"the request met an unexpected {what}")
-        self._is_answered.set()
+        except BaseException:
+            # An interrupt ends the run.
+            self._error = RunEndingError()
+            raise
+        finally:
+            self._is_answered.set()
 
     def refuse_request(self, error: ViewkeeperError) -> None:
         """Answer it with an error."""

@@ -6,7 +6,8 @@ Everything here is called by the loop, in the thread that maintains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from viewkeeper.engine.evolution.mended_views import MendedViews
 from viewkeeper.engine.requests.run_parts import RunParts
@@ -14,7 +15,7 @@ from viewkeeper.engine.requests.run_requests import RunRequests
 from viewkeeper.engine.requests.view_drop import drop_stored, plan_drop
 from viewkeeper.engine.requests.view_refresh import ViewRefresh
 from viewkeeper.engine.views.mended_refusals import MendedRefusals
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, UnexpectedViewError, blame_view
 
 
 class RunService:
@@ -32,13 +33,18 @@ class RunService:
     def refresh_views(self, names: Sequence[str]) -> dict[str, str]:
         """Have views loaded again; per view that shows its last state until then, the table that is
         replaced."""
-        tables = self._refresh.request_refresh(names)
+        with self._report_unexpected(names):
+            tables = self._refresh.request_refresh(names)
         # Whoever waits for the loads must not take an older failure for theirs.
         self._note_waiting()
         return tables
 
     def drop_views(self, names: Sequence[str], with_files: bool, force: bool) -> None:
         """Drop views: their files, and what is stored of them."""
+        with self._report_unexpected(names):
+            self._drop_views(names, with_files, force)
+
+    def _drop_views(self, names: Sequence[str], with_files: bool, force: bool) -> None:
         parts, store = self._parts, self._parts.workspace.store
         catalogue = parts.workspace.catalogue
         found = plan_drop(parts.workspace.settings, store.head, names, store.now())
@@ -61,6 +67,16 @@ class RunService:
             parts.adapting.pending.forget_view(name)
             parts.troubles.forget_failure(name)
         drop_stored(store, names)
+
+    @contextmanager
+    def _report_unexpected(self, names: Sequence[str]) -> Iterator[None]:
+        """What nobody foresaw is said not only to who asked: its traceback is kept, too."""
+        try:
+            with blame_view(", ".join(names)):
+                yield
+        except UnexpectedViewError as error:
+            self._parts.troubles.report_trouble(error)
+            raise
 
     def retry_troubles(self, maintain: Callable[[], object]) -> None:
         """Try again what somebody may have mended, in its time; `maintain` maintains all views."""
