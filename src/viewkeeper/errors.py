@@ -260,7 +260,7 @@ class UnexpectedSourceError(SourceError):
     def __init__(self, source: str, cause: BaseException) -> None:
         self.trace_file = _trace_file("source", source)
         hint = _REPORT.format(self.trace_file)
-        super().__init__(source, _unexpected_text(cause), detail=_place_of(cause), hint=hint)
+        super().__init__(source, _unexpected_text(cause), detail=place_of(cause), hint=hint)
         self.traceback = _trace_text(cause)
 
 
@@ -274,7 +274,7 @@ class UnexpectedViewError(ViewkeeperError):
         self.trace_file = _trace_file("view", view)
         hint = _REPORT.format(self.trace_file)
         super().__init__(
-            f'view "{view}": {_unexpected_text(cause)}', detail=_place_of(cause), hint=hint
+            f'view "{view}": {_unexpected_text(cause)}', detail=place_of(cause), hint=hint
         )
         self.view = view
         self.traceback = _trace_text(cause)
@@ -346,7 +346,8 @@ def _unexpected_text(cause: BaseException) -> str:
     return f"unexpected {type(cause).__name__}" + (f": {text}" if text else "")
 
 
-def _place_of(cause: BaseException) -> str | None:
+def place_of(cause: BaseException) -> str | None:
+    """The function and the line that raised an error, if that is known."""
     frames = traceback.extract_tb(cause.__traceback__)
     if not frames:
         return None

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tests.cli.conftest import call
 from viewkeeper.engine.project import open_project
 from viewkeeper.engine.query import query_socket
-from viewkeeper.engine.query.bounded_query import BoundedQueries, QueryBounds
+from viewkeeper.engine.query.bounded_query import BoundedAnswer, BoundedQueries, QueryBounds
 from viewkeeper.engine.query.query_socket import NAME, ask_maintainer
 from viewkeeper.engine.report import SilentObserver
 from viewkeeper.engine.settings.project_file import SparkSettings
@@ -181,6 +181,28 @@ def test_a_folder_without_sockets_stops_nobody(
     with query_socket.serving_queries(tmp_path / "gone", BoundedQueries(tmp_path, settings), {}):
         pass
     assert "queries cannot use this session" in caplog.text
+
+
+def test_a_mistake_of_ours_is_not_the_fault_of_who_asks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged without what it may quote; a query is answered another way."""
+
+    class Broken(BoundedQueries):
+        def answer_query(self, *_: object) -> BoundedAnswer:
+            raise ValueError("a secret of some row")
+
+    def fail(_: query_socket.Request) -> query_socket.Answer:
+        raise KeyError("a secret of some row")
+
+    queries = Broken(tmp_path, SparkHandle(SparkSettings()))
+    with query_socket.serving_queries(tmp_path, queries, {"dance": fail}):
+        assert ask_maintainer(tmp_path, "SELECT 1", None, 5) is None
+        with pytest.raises(ViewkeeperError, match="unexpected KeyError") as met:
+            query_socket.send_request(tmp_path, {"kind": "dance"})
+    assert "in fail" in str(met.value.detail)
+    assert "of the kind query met an unexpected ValueError" in caplog.text
+    assert "secret" not in caplog.text + str(met.value)
 
 
 def test_a_socket_that_was_left_behind_is_replaced(spark: SparkSession, tmp_path: Path) -> None:

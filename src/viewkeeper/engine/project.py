@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,13 @@ from viewkeeper.engine.loop import SummingObserver, refresh_views, run_sessions
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.operations.verification import Verification, verify_views
 from viewkeeper.engine.query.bounded_query import BoundedQueries
-from viewkeeper.engine.query.query_socket import Answer, Handler, Request, serving_queries
+from viewkeeper.engine.query.query_socket import (
+    Answer,
+    Handler,
+    Request,
+    read_request,
+    serving_queries,
+)
 from viewkeeper.engine.reload.project_reload import ProjectFiles, ProjectReload
 from viewkeeper.engine.reload.reload_desk import ReloadDesk
 from viewkeeper.engine.report import Observer, Report
@@ -50,7 +57,6 @@ from viewkeeper.engine.warehouse_lease import (
 from viewkeeper.errors import NotLoadedError, ViewkeeperError
 from viewkeeper.storage.local_lock import LockHolder
 from viewkeeper.storage.stored_files import storage_of
-from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.head import Head, read_head
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
 from viewkeeper.warehouse.store import Store
@@ -371,18 +377,35 @@ def raise_never_loaded(
         raise NotLoadedError(never)
 
 
+@dataclass(frozen=True, slots=True)
+class RefreshRequest:
+    """Somebody wants views to be loaded again."""
+
+    views: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropRequest:
+    """Somebody wants views to be dropped."""
+
+    views: tuple[str, ...]
+    with_files: bool
+    force: bool
+
+
 def request_handlers(present: PresentService, reloads: ReloadDesk) -> dict[str, Handler]:
     """What a running maintainer does when it is asked at its socket, by the kind of request."""
 
     def refresh(asked: Request) -> Answer:
-        names = read_typed(tuple[str, ...], asked["views"])
+        names = read_request(RefreshRequest, asked).views
         return {"tables": present.ask_service(lambda service: service.refresh_views(names))}
 
     def drop(asked: Request) -> Answer:
-        names = read_typed(tuple[str, ...], asked["views"])
-        with_files, force = asked["with_files"] is True, asked["force"] is True
-        present.ask_service(lambda service: service.drop_views(names, with_files, force))
-        return {"dropped": list(names)}
+        found = read_request(DropRequest, asked)
+        present.ask_service(
+            lambda service: service.drop_views(found.views, found.with_files, found.force)
+        )
+        return {"dropped": list(found.views)}
 
     def take_files(_: Request) -> Answer:
         return reloads.ask_reload()

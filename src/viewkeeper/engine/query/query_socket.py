@@ -29,12 +29,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from viewkeeper.engine.event_log import LOGGER
 from viewkeeper.engine.query.bounded_query import TEXT_MAX, BoundedQueries, QueryBounds
 from viewkeeper.engine.query.exact_values import json_value
-from viewkeeper.errors import SparkUnavailableError, ViewkeeperError, WarehouseError
+from viewkeeper.errors import SparkUnavailableError, ViewkeeperError, WarehouseError, place_of
+from viewkeeper.storage.typed_json import read_typed
 
 NAME = "query.socket"
 BOUNDS = QueryBounds(rows=100_000, seconds=60.0)
@@ -55,6 +56,7 @@ Handler = Callable[[Request], Answer]
 """Answers requests of one kind; called in a thread of the socket."""
 
 QUERY = "query"
+T = TypeVar("T")
 
 
 class SocketAnswer:
@@ -163,8 +165,13 @@ class QueryServer:
             return handler(asked)
         except ViewkeeperError as error:
             return _error_answer(error.message, error.detail, error.hint)
-        except (LookupError, TypeError, ValueError) as error:
-            return _error_answer(f"this is not a whole request: {error}")
+        except Exception as error:  # noqa: BLE001 - it is logged, and who asks need not wait
+            # Its text may quote a row.
+            text = f"a request of the kind {kind} met an unexpected {type(error).__name__}"
+            extra = {"event": "note", "facts": {"place": place_of(error)}}
+            logging.getLogger(LOGGER).error("%s", text, extra=extra)
+            # Another way may answer a query, or shows all of this.
+            return {} if kind == QUERY else _error_answer(text, place_of(error))
 
     def _answer_query(self, asked: Request) -> Answer:
         match asked:
@@ -235,6 +242,14 @@ def send_request(folder: Path, request: Request) -> dict[str, Any] | None:
         detail, hint = (None if each is None else str(each) for each in told)
         raise ViewkeeperError(str(facts["error"]), detail=detail, hint=hint)
     return facts
+
+
+def read_request(kind: type[T], asked: Request) -> T:
+    """What is asked for, as a class declares it; an error for who asks if it is something else."""
+    try:
+        return read_typed(kind, {key: value for key, value in asked.items() if key != "kind"})
+    except ValueError as error:
+        raise ViewkeeperError(f"this is not a whole request: {error}") from error
 
 
 def _error_answer(message: str, detail: str | None = None, hint: str | None = None) -> Answer:
