@@ -8,8 +8,9 @@ end, and then every view must catch up and be right.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,20 @@ def test_what_only_ends_something_is_told(
         assert case.refresh().waiting == {}
     case.right(*VIEWS)
     assert any('source "crm": unexpected ValueError: no' in e.message for e in case.troubles)
+
+
+def test_what_another_thread_meets_is_noted_by_the_one_that_maintains(
+    loaded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one goes through the sources that are away, while loads and lanes use them."""
+    error = SourceAwayError("crm", "it stopped just now")
+    monkeypatch.setattr(SqliteSource, "close", failing(SqliteSource.close, error))
+    told = list[ViewkeeperError]()
+    with viewkeeper.open(loaded) as project, closing(project.open_connections()) as connections:
+        connections.report_to(told.append)
+        other = threading.Thread(target=connections.get_source("crm").close)
+        other.start()
+        other.join()
+        assert (connections.away, told) == ({}, [])
+        connections.send_errands({}, 0.0)
+        assert ([*connections.away], told) == (["crm"], [error])

@@ -120,9 +120,11 @@ def reader_of(warehouse: StoragePath) -> str:
 
 
 class HarmlessErrors:
-    """Errors that spoil nothing, reported in the thread that made this: others have some too."""
+    """Errors that spoil nothing, noted and reported in the thread that made this: others have some
+    too."""
 
-    def __init__(self) -> None:
+    def __init__(self, note_error: Callable[[ViewkeeperError], None]) -> None:
+        self._note_error = note_error
         self._waiting: deque[ViewkeeperError] = deque()
         self._thread = threading.get_ident()
         self._report: Callable[[ViewkeeperError], None] = lambda _: None
@@ -138,7 +140,9 @@ class HarmlessErrors:
     def report_errors(self) -> None:
         """Report what waits, if this is the thread that reports."""
         while self._waiting and threading.get_ident() == self._thread:
-            self._report(self._waiting.popleft())
+            error = self._waiting.popleft()
+            self._note_error(error)
+            self._report(error)
 
 
 class Connections:
@@ -175,7 +179,7 @@ class Connections:
         """Per source, how it was away the last time."""
         self.failed: dict[str, SourceError] = {}
         """Sources that are damaged or failed as nobody foresaw: left alone until the next run."""
-        self._harmless = HarmlessErrors()
+        self._harmless = HarmlessErrors(self.note_error)
 
     def report_to(self, trouble: Callable[[ViewkeeperError], None]) -> None:
         """Errors that spoil nothing, like that of closing a snapshot, are passed to `trouble`."""
@@ -196,12 +200,8 @@ class Connections:
         if name not in self._open:
             with contain_errors(name):
                 opened = self._open_source(self.settings[name])
-            self._open[name] = GuardedSource(opened, self._note_harmless)
+            self._open[name] = GuardedSource(opened, self._harmless.add_error)
         return self._open[name]
-
-    def _note_harmless(self, error: ViewkeeperError) -> None:
-        self.note_error(error)
-        self._harmless.add_error(error)
 
     def send_errands(
         self, questions: Mapping[str, Callable[[Source], object]], seconds: float
