@@ -87,19 +87,24 @@ def test_a_log_that_a_waiting_view_holds_back_is_in_danger_before_it_is_lost(
     assert sorted(watching.kinds) == sorted(set(watching.kinds)), "each is said once"
 
 
+def warn_of(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From now on a source warns that its log ends soon."""
+    read = SqliteSource.read_health
+
+    def warn(source: SqliteSource, positions: object) -> Health:
+        found = read(source, ())
+        warned = ("its log ends soon",) if source.name == name else ()
+        return Health(found.followed, found.position, warnings=warned)
+
+    monkeypatch.setattr(SqliteSource, "read_health", warn)
+
+
 def test_what_a_source_warns_of_is_asked_for_beside_the_loop(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("viewkeeper.engine.state_watch.WARNING_SECONDS", 0.05)
     monkeypatch.setattr("viewkeeper.engine.state_watch.RETENTION_SECONDS", 0.05)
-    read = SqliteSource.read_health
-
-    def warn(source: SqliteSource, positions: object) -> Health:
-        found = read(source, ())
-        warned = ("its log ends soon",) if source.name == "shop" else ()
-        return Health(found.followed, found.position, warnings=warned)
-
-    monkeypatch.setattr(SqliteSource, "read_health", warn)
+    warn_of(monkeypatch, "shop")
     watching, stop = Changes(), threading.Event()
     with open_project(folder, spark) as project:
         thread = threading.Thread(target=project.run, args=(watching, stop))
@@ -111,4 +116,22 @@ def test_what_a_source_warns_of_is_asked_for_beside_the_loop(
             thread.join(60)
     assert (danger.source, danger.view) == ("shop", None)
     assert danger.text == 'source "shop": its log ends soon'
+    assert watching.kinds == ["retention_danger"]
+
+
+def test_a_warning_is_not_said_again_when_files_are_taken_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session that begins then has asked no source yet."""
+    warn_of(monkeypatch, "shop")
+    watching = Changes()
+    with open_project(folder) as project:
+        with project.open_maintainer("test", watching) as first:
+            first.states._warnings.ask_sources(["shop"])
+            first.states.compare_states(now=True)
+        with project.open_maintainer("test", watching) as second:
+            second.states.go_on_from(first.states)
+            second.states.compare_states(now=True)
+            second.states._warnings.ask_sources(["shop"])
+            second.states.compare_states(now=True)
     assert watching.kinds == ["retention_danger"]

@@ -62,6 +62,12 @@ class SourceWarnings:
                 with self._lock:
                     self._found[name] = warnings
 
+    def take_over(self, before: SourceWarnings) -> None:
+        """Go by what another one was told, until the sources that are left are asked again."""
+        with self._lock:
+            known = before.read_warnings().items()
+            self._found = {name: warnings for name, warnings in known if name in self._sources}
+
     def read_warnings(self) -> dict[str, tuple[str, ...]]:
         """Per source, what it warned of when it was last asked."""
         with self._lock:
@@ -141,6 +147,7 @@ class StateWatch:
         """Compare with what another one has seen last, whose place this one takes."""
         self._stopped, self._refused = before._stopped, before._refused
         self._away, self._danger = before._away, before._danger
+        self._warnings.take_over(before._warnings)
 
     def compare_refused(self) -> None:
         """Say which views are refused now and were not, or for another reason."""
