@@ -93,7 +93,7 @@ class LaneRows:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LaneBatch:
     """One batch on its way in a lane; `family` are all views that wait for it."""
 
