@@ -26,6 +26,7 @@ from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import SilentObserver, StateChange
 from viewkeeper.engine.settings.hook_settings import BAD_EVENTS, EVENTS
 from viewkeeper.engine.settings.project_file import Settings, read_settings
+from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.errors import ProjectError
 
 STOPPED = StateChange("view_stopped", 'view "lines" has stopped', "mend it", "lines", None, 7, "x")
@@ -210,6 +211,47 @@ def test_nobody_waits_for_a_hook(
     with closing(os.fdopen(os.open(gate, os.O_RDONLY | os.O_NONBLOCK))):
         opener.join(30)
     assert not opener.is_alive()
+
+
+class Kinds(SilentObserver):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_state_change(self, change: StateChange) -> None:
+        self.seen.append(change.kind)
+
+
+def test_nobody_waits_for_a_hook_when_files_are_taken_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another session begins then, with the hooks that the files name now."""
+    monkeypatch.setattr(SparkHandle, "begin_start", lambda _: None)
+    monkeypatch.setattr("viewkeeper.engine.event_hooks.END_SECONDS", 600.0)
+    gate, told = folder / "gate", folder / "told"
+    os.mkfifo(gate)
+    reading = [sys.executable, "-c", "import sys; open(sys.argv[1]).read()", str(gate)]
+    hanging = {"command": reading, "timeout": "60s", "events": ["project_taken"]}
+    write_settings(folder, [hanging])
+    watching, stop = Kinds(), threading.Event()
+    with viewkeeper.open(folder) as project:
+        run = threading.Thread(target=project.run, args=(watching, stop), daemon=True)
+        run.start()
+        wait_until(lambda: project.newest_head().views)
+        for count in (1, 2):
+            saving = {"command": save_into(told), "events": ["project_taken"]}
+            write_settings(folder, [{**hanging, "timeout": f"{60 + count}s"}, saving])
+            wait_until(lambda count=count: watching.seen == ["project_taken"] * count)
+        assert not told.exists()
+        stop.set()
+        opener = threading.Thread(target=open_gate, args=(gate, opened := threading.Event()))
+        opener.start()
+        run.join(60)
+        opened.set()
+    assert not run.is_alive()
+    # What waited was called in the end.
+    assert told.exists()
+    with closing(os.fdopen(os.open(gate, os.O_RDONLY | os.O_NONBLOCK))):
+        opener.join(30)
 
 
 def open_gate(gate: Path, stop: threading.Event) -> None:

@@ -48,10 +48,15 @@ class EventHooks(Observer):
         self._hooks = settings.on_event
         self._folder = settings.folder
         # Bounded by who puts events in, so that the end always finds room: see `on_state_change`.
-        self._waiting: queue.SimpleQueue[StateChange | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[HookSettings, StateChange] | None]
+        self._waiting = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._call_hooks, name="viewkeeper-hooks", daemon=True
         )
+
+    def use_settings(self, settings: Settings) -> None:
+        """Call the hooks of these settings for what comes from now on."""
+        self._hooks = settings.on_event
 
     @contextmanager
     def calling_hooks(self) -> Iterator[None]:
@@ -64,16 +69,15 @@ class EventHooks(Observer):
             self._thread.join(END_SECONDS)
 
     def on_state_change(self, change: StateChange) -> None:
-        if self._waiting.qsize() >= WAITING_MAX:
-            _log_failure("on_event", f"too many events wait; {change.kind} was left out")
-            return
-        self._waiting.put(change)
+        for hook in (hook for hook in self._hooks if change.kind in hook.events):
+            if self._waiting.qsize() >= WAITING_MAX:
+                _log_failure(hook.name, f"too many events wait; {change.kind} was left out")
+            else:
+                self._waiting.put((hook, change))
 
     def _call_hooks(self) -> None:
-        while (change := self._waiting.get()) is not None:
-            for hook in self._hooks:
-                if change.kind in hook.events:
-                    self._call_hook(hook, change)
+        while (waiting := self._waiting.get()) is not None:
+            self._call_hook(*waiting)
 
     def _call_hook(self, hook: HookSettings, change: StateChange) -> None:
         try:

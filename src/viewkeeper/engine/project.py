@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from viewkeeper.engine.compile.report_compiler import ReportCompiler
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.event_hooks import using_hooks
+from viewkeeper.engine.event_hooks import EventHooks, using_hooks
 from viewkeeper.engine.event_log import use_observer
 from viewkeeper.engine.evolution.preview import Preview, preview_proposal
 from viewkeeper.engine.evolution.proposals import Proposals, Proposed
@@ -40,7 +40,7 @@ from viewkeeper.engine.query.query_socket import (
 )
 from viewkeeper.engine.reload.project_reload import ProjectFiles, ProjectReload
 from viewkeeper.engine.reload.reload_desk import ReloadDesk
-from viewkeeper.engine.report import Observer, Report
+from viewkeeper.engine.report import Observer, ObserverGroup, Report
 from viewkeeper.engine.requests.present_service import PresentService
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
@@ -214,16 +214,16 @@ class Project:
         )
         if store is None:
             return Report()
-        with use_observer(observer) as alone, store, renewing_lease(store):
-            relay = RelayedObserver(alone)
-            summing = SummingObserver(relay)
+        hooks = EventHooks(self.settings)
+        with use_observer(observer) as alone, hooks.calling_hooks(), store, renewing_lease(store):
+            summing = SummingObserver(ObserverGroup(alone, hooks))
             queries = BoundedQueries(self.settings.warehouse, self.spark)
             with (
                 closing(PresentService()) as present,
                 closing(ProjectReload(self, self._adjust, summing)) as reload,
                 serving_queries(store.local_root, queries, request_handlers(present, reload.desk)),
             ):
-                session = partial(opening_session, self, store, (alone, relay, summing), present)
+                session = partial(opening_session, self, store, (summing, hooks), present)
                 ways = (full_refresh, reanchor, sync_tables)
                 return run_sessions(session, summing.report, stop, reload, *ways)
 
@@ -417,18 +417,14 @@ def request_handlers(present: PresentService, reloads: ReloadDesk) -> dict[str, 
 def opening_session(
     project: Project,
     store: Store,
-    watchers: tuple[Observer, RelayedObserver, Observer],
+    watchers: tuple[Observer, EventHooks],
     present: PresentService,
 ) -> Iterator[Maintainer]:
-    """A maintainer by the files that a project has now, which is asked from now on. Of the
-    `watchers`, the last hears of its events first, and the relay passes them on to the first one
-    and to the present hooks."""
-    alone, relay, summing = watchers
-    with (
-        using_hooks(project.settings, alone) as watching,
-        project.maintain_store(store, summing) as maintainer,
-    ):
-        relay.pass_to(watching)
+    """A maintainer by the files that a project has now, which is asked from now on. The hooks,
+    which the observer passes events on to, are those of these files."""
+    observer, hooks = watchers
+    hooks.use_settings(project.settings)
+    with project.maintain_store(store, observer) as maintainer:
         present.use_service(maintainer.service)
         yield maintainer
 
