@@ -21,8 +21,7 @@ def lookups_of_a_batch(folder: Path, views: int, monkeypatch: pytest.MonkeyPatch
     names = [f"customers{number}" for number in range(views)]
     shop = Shop(folder, dict.fromkeys(names, "SELECT id, name, city FROM crm.customer"))
     shop.fill()
-    found = Stage.reads.fget
-    assert found is not None
+    found = vars(Stage)["reads"].fget
 
     def count(stage: Stage) -> Any:
         asked.append(stage.name)

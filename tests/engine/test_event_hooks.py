@@ -220,6 +220,9 @@ class Kinds(SilentObserver):
     def on_state_change(self, change: StateChange) -> None:
         self.seen.append(change.kind)
 
+    def have_seen(self, kinds: list[str]) -> bool:
+        return self.seen == kinds
+
 
 def test_nobody_waits_for_a_hook_when_files_are_taken_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -240,7 +243,7 @@ def test_nobody_waits_for_a_hook_when_files_are_taken_up(
         for count in (1, 2):
             saving = {"command": save_into(told), "events": ["project_taken"]}
             write_settings(folder, [{**hanging, "timeout": f"{60 + count}s"}, saving])
-            wait_until(lambda count=count: watching.seen == ["project_taken"] * count)
+            wait_until(partial(watching.have_seen, ["project_taken"] * count))
         assert not told.exists()
         stop.set()
         opener = threading.Thread(target=open_gate, args=(gate, opened := threading.Event()))

@@ -316,7 +316,7 @@ def test_no_log_is_trimmed_that_a_lane_needs(
         for name in before:
             source = lane.get_source(name)
             monkeypatch.setattr(
-                source.inner,  # type: ignore[attr-defined] # a guarded source
+                source.inner,
                 "acknowledge_position",
                 lambda position, name=name: told.update({name: position}),
             )

@@ -185,18 +185,16 @@ class Connections:
         """Errors that spoil nothing, like that of closing a snapshot, are passed to `trouble`."""
         self._harmless.report_to(trouble)
 
-    def get_source(self, name: str) -> Source:
-        return self._open_guarded(name)
-
     def get_parent(self, name: str) -> ParentSource | None:
         """The project behind a source, if it is one; the caller contains its errors."""
-        return parent_source_of(self._open_guarded(name).inner) if self.is_parent(name) else None
+        return parent_source_of(self.get_source(name).inner) if self.is_parent(name) else None
 
     def is_parent(self, name: str) -> bool:
         """Whether a source is another project."""
         return is_parent(self.settings[name])
 
-    def _open_guarded(self, name: str) -> GuardedSource:
+    def get_source(self, name: str) -> GuardedSource:
+        """A source, with all its calls contained; opened when first used."""
         if name not in self._open:
             with contain_errors(name):
                 opened = self._open_source(self.settings[name])

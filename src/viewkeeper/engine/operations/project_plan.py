@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from viewkeeper.engine.connections.guarded_source import contain_errors
 from viewkeeper.engine.connections.open_sources import Connections, tables_by_source
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.algorithm_choice import choose_algorithm, refuse_dependent
@@ -21,7 +20,7 @@ from viewkeeper.engine.views.edited_sql import find_same_meaning
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.engine.views.written_views import edit_refusal
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
-from viewkeeper.updates.source_protocol import Finding, SizedSource, TableSize
+from viewkeeper.updates.source_protocol import Finding
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 
@@ -160,10 +159,7 @@ class _Planner:
             return PlannedRead("", relation.table, None if stored is None else stored.rows, None)
         source = self._connections.get_source(relation.source)
         table = source.describe_table(relation.table).names.table
-        size = TableSize()
-        if isinstance(source, SizedSource):
-            with contain_errors(relation.source):
-                size = source.estimate_size(table)
+        size = source.estimate_size(table)
         return PlannedRead(relation.source, table, size.rows, size.bytes)
 
     def list_needs(self) -> Iterable[SourceNeed]:
