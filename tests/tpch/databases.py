@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pyarrow as pa
 import pymysql
-from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it comes without types
+from adbc_driver_postgresql import dbapi
 
 from tests.tpch.tables import BY_RELATION, DAY, MONEY, SOURCES, TABLES, WORD, TpchTable
 from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres

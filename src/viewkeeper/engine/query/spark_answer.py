@@ -43,7 +43,7 @@ def answering_on_spark(
     most_rows: int | None,
 ) -> Iterator[FoundRows]:
     """The answer, while the views that it needs are registered; errors of Spark become ours."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     from viewkeeper.engine.spark.error_silence import silence_errors

@@ -33,7 +33,8 @@ def make_archive(path: Path, flags: tuple[str, ...]) -> None:
             settings = SparkSettings(config={"spark.driver.extraJavaOptions": options})
             spark = start_session(settings, Path(name))
             use_session(spark, Path(name))
-            process: Any = SparkContext._gateway.proc  # type: ignore[union-attr]  # it is there
+            gateway: Any = SparkContext._gateway
+            process = gateway.proc
             spark.stop()
             process.stdin.close()
             if process.wait(MAKE_SECONDS) == 0 and unfinished.exists():

@@ -96,7 +96,8 @@ def _parsed_nodes(session: SparkSession, text: str) -> Iterator[dict[str, Any]]:
 def _activate_session(session: SparkSession) -> Iterator[Any]:
     """Spark's parser reads the settings of the session that is active in its thread."""
     java: Any = session._jsparkSession
-    sessions: Any = session._jvm.SparkSession  # type: ignore[union-attr]  # a classic session's
+    jvm: Any = session._jvm
+    sessions = jvm.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(java)
     try:

@@ -40,7 +40,8 @@ class _PromptReader(io.RawIOBase):
 
 def hasten_answers(session: SparkSession) -> None:
     """Have this thread wait for no answer of the JVM longer than it takes to make it."""
-    client = session.sparkContext._gateway._gateway_client  # type: ignore[union-attr]  # a session that is open has one
+    gateway: Any = session.sparkContext._gateway
+    client = gateway._gateway_client
     find = getattr(client, "get_thread_connection", None)
     connection = find() if find is not None else None
     if _AT_ONCE is None or connection is None or not hasattr(connection.stream, "raw"):

@@ -92,7 +92,7 @@ class Courier:
 
     def run_job(self, job: Callable[[], T]) -> T:
         """Run the job; what a task raised of ours is raised here."""
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         from viewkeeper.warehouse.rows.spark_frames import blame_data_files

@@ -33,7 +33,7 @@ def require_able_workers(context: SparkContext) -> None:
 @lru_cache(maxsize=2)
 def find_worker_error(context: SparkContext) -> SparkUnavailableError | None:
     """What keeps the workers of a context from running our tasks; None if nothing does."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:

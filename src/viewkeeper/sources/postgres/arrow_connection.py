@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import adbc_driver_manager
-from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it comes without types
+from adbc_driver_postgresql import dbapi
 
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 

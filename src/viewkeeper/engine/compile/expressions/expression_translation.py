@@ -343,7 +343,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 
 def _computed_literal(operation: PlanOperation) -> Literal:
     """What an expression without columns is, as Spark computes it."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     kind = plain_type_of(operation)

@@ -82,7 +82,7 @@ class PlanRules:
             return getattr(self._jvm, f"{_OPTIMIZER}{name}")(True, False, False)
         if name == INSIDE_SUBQUERIES:
             return self._optimizer.OptimizeSubqueries()
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+        from py4j.protocol import Py4JJavaError
 
         try:
             return self._classes.forName(f"{name}$").getField("MODULE$").get(None)
