@@ -28,11 +28,13 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.engine.batch.own_relations import OwnRelations
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartTask, sweep_part
-from viewkeeper.maintain.probe import probe_rows
+from viewkeeper.maintain.probe import probe_in_pages
 from viewkeeper.maintain.sweep_family import batch_sweep as parts
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, split_origins
-from viewkeeper.maintain.view_change import run_sweep
+from viewkeeper.maintain.view_change import run_pages, run_sweep
+from viewkeeper.updates.answer_pages import Paging
 from viewkeeper.updates.queue import RelationChanges
+from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import Column, type_of
 from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
@@ -108,11 +110,19 @@ def run_probe(
     everything = recompute_keyed(world, world.before)
     keys = random_keys(rng, world.view, on, everything)
     snapshots = random_snapshots(rng, world, known)
-    probe = probe_rows(algebra, plan, on, keys, pending, world.before)
-    found, lookups = run_sweep(probe, lambda ask: answered(world, snapshots, ask))
-    assert lookups <= len(world.view.places)
+    asked_for = list[Lookup]()
+
+    def answer(lookup: Lookup) -> Answer:
+        asked_for.append(lookup)
+        return answered(world, snapshots, lookup)
+
+    whole = Paging(1 << 30)
+    probe = probe_in_pages(algebra, plan, on, keys, pending, world.before, whole)
+    pieces = list(run_pages(probe, answer))
+    assert len(pieces) <= 1
+    assert len(asked_for) <= len(world.view.places)
     total: Counter[Row] = Counter()
-    if found is not None:
+    for found in pieces:
         rows = Reference().lift_table(algebra.lower_delta(found))
         assert rows.columns == (*names, TS)
         assert all(row[-1] == world.before for row in rows.counts)

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.maintain import view_change
 from viewkeeper.maintain.probe import probe_in_pages
 from viewkeeper.maintain.sweep_family.batch_sweep import slice_origins, split_origins
-from viewkeeper.maintain.view_change import PagedSweeper, run_pages, sweep_in_pages
+from viewkeeper.maintain.view_change import (
+    PagedSweeper,
+    change_in_pages,
+    project_outputs,
+    run_pages,
+)
 from viewkeeper.sources.memory import MemorySnapshot
 from viewkeeper.updates.answer_pages import Paging, gather_pages
 from viewkeeper.updates.queue import RelationChanges
@@ -68,7 +74,9 @@ def sweep_pieces(
     for part in split_origins(plan, {p: c.rows for p, c in origins.items()}, rng.choice([4, 1000])):
         snapshots = random_snapshots(rng, world, known)
         mine = {s.place: slice_origins(plan, s, origins[s.place]) for s in part}
-        sweep = sweep_in_pages(algebra, plan, mine, pending, Paging(rng.choice([2, 3, 5]), folder))
+        paging = Paging(rng.choice([2, 3, 5]), folder)
+        finish = partial(project_outputs, algebra, plan)
+        sweep = change_in_pages(algebra, plan, mine, pending, paging, finish)
         found = run_pages(sweep, lambda ask, of=snapshots: answer_in_pages(world, of, ask))  # type: ignore[misc]  # lambdas have no annotations
         results += [Reference().lift_table(algebra.lower_delta(piece)) for piece in found]
     return results

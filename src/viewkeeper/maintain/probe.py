@@ -28,53 +28,13 @@ from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.view_change import (
     PagedSweep,
     PagedSweeper,
-    PartialRows,
-    SweepGenerator,
     order_columns,
     project_outputs,
-    sweep_stages,
 )
 from viewkeeper.updates.answer_pages import Paging
 from viewkeeper.view.expression import Column, Expression
 from viewkeeper.view.join_tree import JoinKey
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
-
-
-def probe_rows(
-    algebra: Algebra[D],
-    plan: SweepPlan,
-    on: Sequence[str],
-    keys: pa.Table,
-    pending: KnownChanges,
-    ts: int,
-) -> SweepGenerator[D | None]:
-    """The view's rows as of `ts` whose columns `on` are among `keys`, with their counts and that
-    ts; None if there are none.
-
-    Each of `on` is an output that is a plain column of a place; `keys` has columns of these names.
-    Without `on` it is the whole view. All changes after `ts` that an answer may contain are pending
-    or in its tail.
-    """
-    rows = yield from probe_join(algebra, plan, on, keys, pending, ts)
-    return None if rows is None else project_outputs(algebra, plan, rows)
-
-
-def probe_join(
-    algebra: Algebra[D],
-    plan: SweepPlan,
-    on: Sequence[str],
-    keys: pa.Table,
-    pending: KnownChanges,
-    ts: int,
-) -> SweepGenerator[D | None]:
-    """The same rows before their projection."""
-    probe = _begin_probe(algebra, plan, on, keys, ts)
-    if probe is None:
-        return None
-    stages = [[step] for step in probe.steps]
-    partials = yield from sweep_stages(algebra, probe.plan, probe.started, pending, stages)
-    rows = PartialRows(algebra, plan, partials).sum_joined()
-    return None if rows is None else probe.finish_rows(algebra, rows)
 
 
 def probe_in_pages(
@@ -86,7 +46,13 @@ def probe_in_pages(
     ts: int,
     paging: Paging,
 ) -> PagedSweep[D]:
-    """The rows of `probe_rows` in pieces, of which the same row may be in several."""
+    """The view's rows as of `ts` whose columns `on` are among `keys`, with their counts and that
+    ts, in pieces; the same row may be in several.
+
+    Each of `on` is an output that is a plain column of a place; `keys` has columns of these names.
+    Without `on` it is the whole view. All changes after `ts` that an answer may contain are pending
+    or in its tail.
+    """
     probe = _begin_probe(algebra, plan, on, keys, ts)
     if probe is None:
         return

@@ -326,25 +326,10 @@ def change_in_pages(
     origins: Mapping[int, pa.Table],
     pending: KnownChanges,
     paging: Paging,
+    finish: Callable[[D], D] | None = None,
 ) -> PagedSweep[D]:
-    """The rows of `view_change` in pieces."""
-    sweeper = PagedSweeper(algebra, plan, pending, paging)
-    yield from sweeper.sweep_steps(start_changes(algebra, plan, origins), plan.steps)
-
-
-def sweep_in_pages(
-    algebra: Algebra[D],
-    plan: SweepPlan,
-    origins: Mapping[int, pa.Table],
-    pending: KnownChanges,
-    paging: Paging,
-) -> PagedSweep[D]:
-    """The rows of `batch_sweep` in pieces: the view's own columns, summed within each piece."""
-
-    def project_piece(rows: D) -> D:
-        return project_outputs(algebra, plan, rows)
-
-    sweeper = PagedSweeper(algebra, plan, pending, paging, project_piece)
+    """The rows of `view_change` in pieces, each as `finish` makes it."""
+    sweeper = PagedSweeper(algebra, plan, pending, paging, finish)
     yield from sweeper.sweep_steps(start_changes(algebra, plan, origins), plan.steps)
 
 

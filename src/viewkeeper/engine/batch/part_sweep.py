@@ -21,7 +21,7 @@ sweep, Spark SQL, write, three stages of one pipeline in one task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ from viewkeeper.engine.batch.own_relations import Ask, OwnRelations
 from viewkeeper.engine.connections.open_sources import Openers
 from viewkeeper.errors import BrokenQueryError, blame_view
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, slice_origins
-from viewkeeper.maintain.view_change import change_in_pages, run_pages, sweep_in_pages
+from viewkeeper.maintain.view_change import change_in_pages, project_outputs, run_pages
 from viewkeeper.stages.fold import combine_partials
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.queue import BatchChanges
@@ -180,9 +180,7 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     tally = LookupTally()
     try:
         with blame_view(task.view), open_lookups(batch, tally) as ask:
-            origins = origin_rows(batch, view, task.part)
-            sweep = sweep_in_pages(Kernel(), view.plan, origins, batch.changes, batch.own.paging)
-            pieces = run_pages(sweep, partial(ask, view.plan.view))
+            pieces = swept_pieces(batch, task, ask, partial(project_outputs, Kernel(), view.plan))
             files, small = _keep_pieces(batch, task, view, pieces)
     except ViewkeeperError as error:
         return PartResult(task.view, lookups=tally.lookups, error=error)
@@ -191,24 +189,18 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     return PartResult(task.view, files, small, lookups, seconds, asked_rows=tally.rows)
 
 
-def joined_pieces(batch: Batch, task: PartTask, tally: LookupTally) -> Iterator[pa.Table]:
-    """The joined rows of a part before its projection, for views that Spark must finish."""
-    view = batch.views[task.view]
-    with open_lookups(batch, tally) as ask:
-        origins = origin_rows(batch, view, task.part)
-        sweep = change_in_pages(Kernel(), view.plan, origins, batch.changes, batch.own.paging)
-        yield from run_pages(sweep, partial(ask, view.plan.view))
-
-
-def origin_rows(batch: Batch, view: BatchMember, part: Part) -> dict[int, pa.Table]:
-    """The origin rows of a part, by place."""
-    places = view.plan.view.places
-    return {
-        piece.place: slice_origins(
-            view.plan, piece, batch.changes.relations[places[piece.place].relation]
-        )
-        for piece in part
+def swept_pieces(
+    batch: Batch, task: PartTask, ask: Ask, finish: Callable[[pa.Table], pa.Table] | None = None
+) -> Iterator[pa.Table]:
+    """The joined rows of a part in pieces, each as `finish` makes it; Spark finishes some views."""
+    plan, known = batch.views[task.view].plan, batch.changes.relations
+    places = plan.view.places
+    origins = {
+        piece.place: slice_origins(plan, piece, known[places[piece.place].relation])
+        for piece in task.part
     }
+    sweep = change_in_pages(Kernel(), plan, origins, batch.changes, batch.own.paging, finish)
+    return run_pages(sweep, partial(ask, plan.view))
 
 
 @contextmanager
@@ -324,8 +316,9 @@ def run_late(
         for numbers in batches:
             for number in numbers.column(0).to_numpy():
                 tally = LookupTally()
-                for rows in joined_pieces(mine, parts[number], tally):
-                    yield from rows.to_batches()
+                with open_lookups(mine, tally) as ask:
+                    for rows in swept_pieces(mine, parts[number], ask):
+                        yield from rows.to_batches()
                 for name, count in tally.lookups.items():
                     asked[name].add(count)
                 asked_rows.add(tally.rows)
