@@ -400,6 +400,7 @@ OFFENCES: list[tuple[house.Rule, dict[str, str]]] = [
     (house.reloads_have_one_hint, {"a.py": HINT}),
     (house.reloads_have_one_hint, {"a.py": REFRESH_HINT}),
     (house.ticked_names_exist, {"a.py": '"""See `nowhere_to_be_found`."""\n'}),
+    (house.named_files_exist, {"a.py": '"""See tests/nowhere/to_be_found.py."""\n'}),
     (house.first_lines_are_plain, {"a.py": '"""Whoever is told."""\n'}),
     (house.nothing_is_written_twice, {"a.py": COPIED, "b.py": COPIED}),
 ]
@@ -413,6 +414,7 @@ HARMLESS: list[tuple[house.Rule, dict[str, str]]] = [
     (house.engine_names_no_kind, {"sources/a.py": 'hint = "PRAGMA journal_mode"\n'}),
     (house.reloads_have_one_hint, {"errors.py": HINT}),
     (house.ticked_names_exist, {"a.py": '"""See `f` and `a.f`."""\ndef f(): ...\n'}),
+    (house.named_files_exist, {"a.py": '"""See tests/house/rules.py."""\n'}),
     (house.nothing_is_written_twice, {"a.py": COPIED, "b.py": COPIED[15:]}),
 ]
 

@@ -297,6 +297,18 @@ def _known_words(index: SourceIndex) -> set[str]:
     return words
 
 
+NAMED_FILES = re.compile(r"\b(?:tests|docs|benchmarks|scripts|examples)/[\w/.-]*\w")
+
+
+def named_files_exist(index: SourceIndex) -> Iterator[Offence]:
+    for module in index.modules:
+        for name, text in module.docstrings:
+            for found in NAMED_FILES.finditer(str(text.value)):
+                if not (ROOT / found[0]).exists():
+                    what = f"{found[0]} in the docstring of {name or 'the module'}: no such file"
+                    yield Offence(found[0], f"{module.path}:{text.lineno}", what)
+
+
 DIALECT = re.compile(r"(?i)\b(told|goes|stands(?! for)|of now|anew|whoever)\b")
 
 
@@ -365,6 +377,7 @@ RULES: tuple[Rule, ...] = (
     engine_names_no_kind,
     reloads_have_one_hint,
     ticked_names_exist,
+    named_files_exist,
     first_lines_are_plain,
     nothing_is_written_twice,
 )

@@ -294,7 +294,7 @@ class Maintainer:
             self.store.commit(changes)
         write_first_versions(self.store, self._catalogue)
         self._loads.forget_strangers()
-        self.plans.clear_archive()
+        self.plans.commits.clear_archive()
         self.states.compare_refused()
 
     def see_commits(self, seconds: float = PATIENCE_SECONDS) -> None:

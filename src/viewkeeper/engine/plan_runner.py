@@ -109,10 +109,10 @@ class PlanRunner:
         )
         beside = lookout.tables.loaded_before
         self._batches = BatchRunner(workspace, beside, place)
-        self._commits = BatchCommits(workspace, choices, indexes)
+        self.commits = BatchCommits(workspace, choices, indexes)
         under_way = Lanes(workspace, beside, indexes)
-        self.lanes = LaneRunner(workspace, choices, self._commits, under_way)
-        history = self._commits.history
+        self.lanes = LaneRunner(workspace, choices, self.commits, under_way)
+        history = self.commits.history
         self._machines = AlgorithmRunner(workspace, self._batches, lookout, history)
         self._missing = MissingValues(workspace, self._attempt_span)
         self._stopping: Callable[[], bool] = lambda: False
@@ -128,13 +128,9 @@ class PlanRunner:
         """Let algorithms that wait for a quiet moment go on until `stopping` says so."""
         self._stopping = stopping
 
-    def clear_archive(self) -> None:
-        """Remove the changes that were kept, if the project does not keep any."""
-        self._commits.clear_archive()
-
     def write_activity(self) -> None:
         """Let `status` know what the last batches were."""
-        self._commits.write_activity(self.lanes.reasons)
+        self.commits.activity.write_activity(self.lanes.reasons)
 
     def finish_plan(self, plan: BatchPlan, members: Sequence[str]) -> None:
         """Do the work of a plan that a crash left open, for those of its views that can go on."""
@@ -247,7 +243,7 @@ class PlanRunner:
     def _commit_lane(self, lane: LaneBatch) -> None:
         outcome = lane.take_outcome(self._store.group.keep_rows)
         self._batches.note_sources(outcome, lane.able)
-        self._commits.commit_outcome(lane.work, outcome, None)
+        self.commits.commit_outcome(lane.work, outcome, None)
         lane.runner.clean_spool()
         self.lanes.note_batch(outcome)
         seconds = time.perf_counter() - lane.started
@@ -316,9 +312,9 @@ class PlanRunner:
         """
         started = time.perf_counter()
         after, until = next(iter(plan.views.values()), (0, 0))
-        work = self._commits.plan_work(names, after, until, merged)
+        work = self.commits.plan_work(names, after, until, merged)
         outcome = self._batches.run_batch(work)
-        self._commits.commit_outcome(work, outcome, plan.n)
+        self.commits.commit_outcome(work, outcome, plan.n)
         self._batches.clean_spool()
         self.lanes.note_batch(outcome)
         self.batch_seconds = time.perf_counter() - started
@@ -331,7 +327,7 @@ class PlanRunner:
         crossed = None
         with self._troubles.contain_view_errors(name, plan.n):
             crossing = BarrierCrossing(self._workspace, self._batches)
-            crossed = crossing.commit_crossing(plan, self._commits.batch_view(name))
+            crossed = crossing.commit_crossing(plan, self.commits.batch_view(name))
         if crossed is not None:
             self.batch_seconds = time.perf_counter() - started
             self._report_outcome(plan.n, *crossed, self.batch_seconds)

@@ -63,7 +63,7 @@ class SourceWarnings:
                     self._found[name] = warnings
 
     def take_over(self, before: SourceWarnings) -> None:
-        """Go by what another one was told, until the sources that are left are asked again."""
+        """Go by what another one knew, until the sources that are left are asked again."""
         with self._lock:
             known = before.read_warnings().items()
             self._found = {name: warnings for name, warnings in known if name in self._sources}

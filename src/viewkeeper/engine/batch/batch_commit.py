@@ -6,7 +6,7 @@ Both are done by the maintaining thread. What lies between them is done there to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from viewkeeper.engine.batch.batch_runner import BatchActivity, BatchOutcome, BatchWork
 from viewkeeper.engine.batch.change_archive import ChangeArchive
@@ -30,7 +30,7 @@ class BatchCommits:
         self._settings = workspace.settings
         self._store = workspace.store
         self._choices = choices
-        self._activity = BatchActivity(workspace.store, indexes)
+        self.activity = BatchActivity(workspace.store, indexes)
         self.history = ChangeArchive(
             workspace.store.local_root / "history", workspace.store.confirm_lock
         )
@@ -42,10 +42,6 @@ class BatchCommits:
         """Remove the changes that were kept, if the project does not keep any."""
         if not self._settings.history:
             self.history.clear_archive()
-
-    def write_activity(self, apart: Mapping[str, str]) -> None:
-        """Let `status` know what the last batches were, and which views go apart, and why."""
-        self._activity.write_activity(apart)
 
     def plan_work(
         self, names: Sequence[str], after: int, until: int, merged: bool = False
@@ -83,7 +79,7 @@ class BatchCommits:
         with outcome.measure_phase("commit"):
             if changes or plan is not None:
                 self._store.commit(changes, plan, kept)
-        self._activity.note_committed(outcome, span.since, span.until, work.entries)
+        self.activity.note_committed(outcome, span.since, span.until, work.entries)
 
     def _changes_for(
         self, member: BatchView, work: BatchWork, outcome: BatchOutcome

@@ -13,14 +13,13 @@ from pathlib import Path
 
 from viewkeeper.engine.reload.reload_desk import ReloadAnswer
 from viewkeeper.engine.report import StateChange
-from viewkeeper.engine.settings.project_file import Settings, kept_place_of
+from viewkeeper.engine.settings.project_file import OWN_FIELDS, Settings, kept_place_of
 from viewkeeper.errors import ViewkeeperError
 
 RESTART_KEYS = ("warehouse", "storage", "local", "access", "registry", "spark")
 """What a running maintainer cannot change: its warehouse, its lock, its group, its session."""
 
 _RESTART_HINT = "stop `viewkeeper run` and start it again"
-_OWN_KEYS = ("folder", "file_name", "named_views")
 
 
 def changed_keys(before: Settings, after: Settings) -> tuple[str, ...]:
@@ -30,7 +29,7 @@ def changed_keys(before: Settings, after: Settings) -> tuple[str, ...]:
     >>> changed_keys(one, replace(one, freshness=1.0, local=Path("x")))
     ('freshness', 'local')
     """
-    names = [each.name for each in fields(Settings) if each.name not in _OWN_KEYS]
+    names = [each.name for each in fields(Settings) if each.name not in OWN_FIELDS]
     return tuple(name for name in names if getattr(before, name) != getattr(after, name))
 
 

@@ -131,6 +131,10 @@ class SparkSettings:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+OWN_FIELDS = ("folder", "file_name", "named_views")
+"""What `Settings` has that is no key of the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that `viewkeeper.yml` says."""
@@ -224,8 +228,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
-    own = ("folder", "file_name", "named_views")
-    known = (*(f.name for f in fields(Settings) if f.name not in own), "substitutes")
+    known = (*(f.name for f in fields(Settings) if f.name not in OWN_FIELDS), "substitutes")
     _check_keys(raw, known, str(file))
     for required in ("warehouse", "sources"):
         if required not in raw:

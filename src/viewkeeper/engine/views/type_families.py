@@ -3,8 +3,8 @@
 Spark alone types expressions, and it is slow to start. But some mistakes are certain from the
 families of types alone: the year of a boolean, the sum of dates, a date compared with a number.
 Spark converts texts to nearly everything, and members of a family to each other, so only pairs
-that are of no use for every member are listed here; `tests/engine/test_type_families.py` asks Spark
-about each of them. What has no family that is certain is passed over, and left to Spark.
+that are of no use for every member are listed here; `tests/engine/test_certain_mistakes.py` asks
+Spark about each of them. What has no family that is certain is passed over, and left to Spark.
 """
 
 from __future__ import annotations
