@@ -456,3 +456,27 @@ def test_what_is_asked_of_a_view_in_a_lane_is_done(
         eventually(is_fresh(project, shop))
     verify_all(project)
     project.close()
+
+
+def test_indexes_of_a_view_that_no_file_defines_now_are_compared_beside_a_lane(
+    tmp_path: Path,
+) -> None:
+    """A view whose source is gone from the project is refused, and stays stored."""
+    customers = "SELECT id, name FROM crm.customer"
+    products = "SELECT id, title FROM catalogue.product"
+    shop = Shop(tmp_path, {"customers": customers, "products": products})
+    shop.fill()
+    load_by_hand(shop)
+    settings = shop.folder / "viewkeeper.yml"
+    settings.write_text(settings.read_text().replace("  catalogue: {kind", "  other: {kind"))
+    with viewkeeper.open(shop.folder) as project:
+        assert "products" not in project.catalogue
+        with project.open_maintainer("test", SilentObserver()) as keeper:
+            keeper.start_run()
+            keeper.see_commits()
+            lanes, ts = keeper.plans.lanes.under_way, keeper.store.head.views["customers"].ts
+            work = keeper.plans.commits.plan_work(["customers"], ts, ts)
+            lanes.begin_batch(work, frozenset({"customers"}))
+            for table in keeper.store.head.views:
+                lanes.compare_indexes(table)
+            lanes.abandon_lanes()

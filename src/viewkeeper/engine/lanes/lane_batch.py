@@ -192,7 +192,7 @@ class Lanes:
 
         Those of views that are under way belong to another thread meanwhile.
         """
-        if not self.is_held(owner_of(table)):
+        if owner_of(table) not in self.names:
             for error in self._indexes.compare_table(self._workspace.store.head.views[table]):
                 self._workspace.observer.on_trouble(error)
 
