@@ -35,7 +35,7 @@ from viewkeeper.engine.batch import part_sweep
 from viewkeeper.engine.lanes import lane_batch, lane_choice
 from viewkeeper.engine.loop import SummingObserver, run_until
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import BatchReport, SilentObserver
+from viewkeeper.engine.report import BatchReport, ObserverGroup, SilentObserver
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.retention import clean_warehouse
 
@@ -81,10 +81,10 @@ def main() -> int:
 
 
 def run_inline(project: Project, stop: threading.Event) -> None:
-    told = SummingObserver(Telling())
-    with project.open_maintainer("run", told) as keeper:
+    summing = SummingObserver()
+    with project.open_maintainer("run", ObserverGroup(summing, Telling())) as keeper:
         print("ready", flush=True)
-        run_until(keeper, told.report, stop)
+        run_until(keeper, summing.report, stop)
 
 
 def run_on_spark(project: Project, stop: threading.Event) -> None:

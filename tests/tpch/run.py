@@ -38,7 +38,7 @@ from viewkeeper.engine.loop import SummingObserver, refresh_views
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import Report, SilentObserver
+from viewkeeper.engine.report import Report
 from viewkeeper.engine.settings.project_file import SparkSettings
 from viewkeeper.engine.spark.spark_session import start_session
 from viewkeeper.errors import DefinitionError
@@ -167,7 +167,7 @@ class ViewKeeping:
 @contextmanager
 def open_keeper(project: Project) -> Iterator[ViewKeeping]:
     """The project with its sources open until the end."""
-    observer = SummingObserver(SilentObserver())
+    observer = SummingObserver()
     with project.open_maintainer("run", observer) as maintainer:
         yield ViewKeeping(project, maintainer, observer.report)
 

@@ -136,11 +136,12 @@ class Project:
         """
         kept = None
         with use_observer(observer) as alone, using_hooks(self.settings, alone) as watching:
-            summing, started = SummingObserver(watching), time.perf_counter()
-            session = self._take_session(summing, full_refresh, reanchor)
+            summing, started = SummingObserver(), time.perf_counter()
+            hearing = ObserverGroup(summing, watching)
+            session = self._take_session(hearing, full_refresh, reanchor)
             try:
                 if session is None:
-                    session = self._open_session(summing)
+                    session = self._open_session(hearing)
                     with renewing_remote(session.maintainer.store):
                         session.maintainer.start_run(full_refresh, reanchor)
                 with renewing_remote(session.maintainer.store):
@@ -216,14 +217,14 @@ class Project:
             return Report()
         hooks = EventHooks(self.settings)
         with use_observer(observer) as alone, hooks.calling_hooks(), store, renewing_lease(store):
-            summing = SummingObserver(ObserverGroup(alone, hooks))
+            hearing = ObserverGroup(summing := SummingObserver(), alone, hooks)
             queries = BoundedQueries(self.settings.warehouse, self.spark)
             with (
                 closing(PresentService()) as present,
-                closing(ProjectReload(self, self._adjust, summing)) as reload,
+                closing(ProjectReload(self, self._adjust, hearing)) as reload,
                 serving_queries(store.local_root, queries, request_handlers(present, reload.desk)),
             ):
-                session = partial(opening_session, self, store, (summing, hooks), present)
+                session = partial(opening_session, self, store, (hearing, hooks), present)
                 ways = (full_refresh, reanchor, sync_tables)
                 return run_sessions(session, summing.report, stop, reload, *ways)
 
