@@ -42,6 +42,15 @@ def test_what_is_no_quantified_comparison_stays(text: str) -> None:
     assert rewritten(text) == text
 
 
+@pytest.mark.parametrize("name", ["{foo}", "{value}", "{x}"])
+def test_a_column_may_be_called_as_a_part_of_a_form_is(name: str) -> None:
+    found = rewritten(f"SELECT max(a) > ALL (SELECT `{name}` FROM t) AS c FROM u")
+    assert found.count("max(a)") == rewritten(
+        "SELECT max(a) > ALL (SELECT b + 1 FROM t) AS c FROM u"
+    ).count("max(a)")
+    assert f"(SELECT `{name}` FROM t) AS compared(compared_value)" in found
+
+
 ONE_ROW = "EXISTS (SELECT 1 FROM ({}) AS compared(compared_value) WHERE {} compared.compared_value)"
 
 

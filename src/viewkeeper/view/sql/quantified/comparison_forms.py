@@ -44,7 +44,8 @@ NOTE = TextNote(
 
 def parts_of_form(column: str | None) -> dict[str, str]:
     """What the names of parts stand for, over a subquery whose column has this name."""
-    if column is None:
+    # A name with a brace in it could be taken for one of the parts.
+    if column is None or "{" in column:
         return {**PARTS, "rows": ROWS, "value": "{t}.{q}"}
     quoted = column.replace("`", "``")
     return {**PARTS, "rows": "FROM ({s}) AS {t}", "value": f"{{t}}.`{quoted}`"}
