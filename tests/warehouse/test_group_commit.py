@@ -51,6 +51,19 @@ def test_a_small_commit_is_seen_at_once_and_makes_no_file(world: World) -> None:
     assert read_commits(world.store.local_root)["ts"].to_pylist() == [LOADED, 2, 3]
 
 
+def test_a_record_may_have_the_rows_of_any_number_of_tables(world: World) -> None:
+    """What views that failed have left is gone with the record."""
+    ts = world.plan().entries[-1].ts
+    kept = [file for _ in range(1_500) for file in world.kept(CHANGE, ts)]
+    assert all(world.store.group.held_rows(file.path).num_rows == len(CHANGE) for file in kept)
+    world.append(CHANGE)
+    world.append({(8, "x"): 1})
+    world.check()
+    for file in kept:
+        with pytest.raises(KeyError):
+            world.store.group.held_rows(file.path)
+
+
 def test_tables_follow_with_one_file_for_many_commits(world: World) -> None:
     before = len(data_files(world))
     for value in range(20):

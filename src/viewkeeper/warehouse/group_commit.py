@@ -235,9 +235,6 @@ UNFLUSHED_ROWS = 5_000
 UNFLUSHED_BYTES = 8 << 20
 """Beyond so much a commit waits for a flush."""
 
-HELD_MAX = 1_000
-"""Rows of so many tables can wait for their record."""
-
 MakeLock = Callable[[], AbstractContextManager[object]]
 
 
@@ -248,15 +245,17 @@ class NextCommit:
     rows: dict[str, pa.Table] = field(default_factory=dict)
     plan: BatchPlan | None = None
     count: int = 0
+    record: int = 0
 
     def hold_rows(self, record: int, schema: pa.Schema, rows: pa.Table) -> DataFile:
         """Keep rows; how the record will name and describe them."""
+        if record != self.record:
+            # Views that failed have left some that no record has named.
+            self.rows.clear()
+            self.record = record
         self.count += 1
         name = new_rows_name(record, self.count)
         self.rows[name], described = describe_rows(rows, schema, name)
-        # Views that failed have left some that no record will name.
-        while len(self.rows) > HELD_MAX:
-            del self.rows[next(iter(self.rows))]
         return described
 
 
