@@ -142,7 +142,7 @@ def test_an_index_that_differs_from_its_table_is_made_again_and_reported(
         project.refresh()
         with project.open_maintainer("test", heard) as keeper:
             keeper.start_run()
-            chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way.compare_indexes)
+            chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way)
 
             def go_on(*statements: str) -> None:
                 shop.execute("shop", *statements)
@@ -198,7 +198,7 @@ def test_a_file_that_was_forged_with_its_checksums_is_found_by_upkeep(
         rebuild_index(folder, owner, [stored.slice(1)], head.ts)
         with project.open_maintainer("test", heard) as keeper:
             keeper.start_run()
-            chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way.compare_indexes)
+            chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way)
             kept = stored["customer_id"][1].as_py()
             shop.execute("shop", f"DELETE FROM orders WHERE customer_id = {kept}")
             keeper.see_commits()
@@ -211,6 +211,36 @@ def test_a_file_that_was_forged_with_its_checksums_is_found_by_upkeep(
         assert found is not None
         assert found.digest.rows == count
         assert rows_of(project.view("by_customer")) == shop.recomputed(VIEWS["by_customer"])
+
+
+def test_the_index_of_a_table_that_was_replaced_is_let_go(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may replace tables for months, and a file that is mapped takes room when removed."""
+    monkeypatch.setattr(upkeep, "ROUTINE_SECONDS", -1.0)
+    shop = Shop(tmp_path, VIEWS)
+    shop.fill()
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        with project.open_maintainer("test", SilentObserver()) as keeper:
+            keeper.start_run()
+            lanes = keeper.plans.lanes.under_way
+            chores = upkeep.Upkeep(keeper.workspace, lanes)
+            shop.execute("shop", "DELETE FROM orders WHERE id = 39", "DELETE FROM item")
+            keeper.see_commits()
+            keeper.maintain_views()
+            open_now = lanes._indexes._open
+            tables = {name: keeper.store.head.views[name].table for name in VIEWS}
+            assert open_now.keys() == {*tables.values()}
+            chores.run_due_steps()
+            assert open_now.keys() == {*tables.values()}
+            keeper.service.refresh_views(["by_product"])
+            keeper.see_commits()
+            keeper.maintain_views()
+            keeper.finish_loads()
+            chores.run_due_steps()
+            assert keeper.store.head.views["by_product"].table != tables["by_product"]
+            assert open_now.keys() == {tables["by_customer"]}
 
 
 def test_status_says_what_is_stored_what_was_asked_and_how_large_groups_are(

@@ -118,7 +118,7 @@ def make_pass(project: Path) -> str:
         if WAY == JOURNAL:
             # Without the thread of `run`: a flush comes at the same call every time.
             store.group.begin(nullcontext)
-        chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way.compare_indexes)
+        chores = upkeep.Upkeep(keeper.workspace, keeper.plans.lanes.under_way)
         for _ in range(ROUNDS):
             keeper.see_commits(PATIENCE_SECONDS)
             keeper.maintain_views()

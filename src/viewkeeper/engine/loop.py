@@ -173,7 +173,7 @@ def _maintain_until(
     maintainer: Maintainer, stop: threading.Event, reload: ProjectReload | None
 ) -> None:
     lanes, pace = maintainer.plans.lanes.under_way, LookPace()
-    upkeep = Upkeep(maintainer.workspace, lanes.compare_indexes)
+    upkeep = Upkeep(maintainer.workspace, lanes)
     while not stop.is_set():
         maintainer.service.requests.answer_all()
         maintainer.service.retry_troubles(maintainer.maintain_views)

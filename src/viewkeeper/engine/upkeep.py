@@ -17,6 +17,7 @@ from pathlib import Path
 
 from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.batch.state_indexes import FOLDER as INDEXES
+from viewkeeper.engine.lanes.lane_batch import Lanes
 from viewkeeper.engine.repeated_work import repeating_work
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
@@ -53,9 +54,9 @@ def grouping_commits(store: Store, settings: Settings) -> Iterator[None]:
 class Upkeep:
     """The upkeep of a running maintainer, one small step at a time."""
 
-    def __init__(self, workspace: Workspace, compare_index: Callable[[str], None]) -> None:
-        """`compare_index` compares the indexes of a table, given its name, with the table."""
-        self._compare_index = compare_index
+    def __init__(self, workspace: Workspace, lanes: Lanes) -> None:
+        """The `lanes` know whose thread an index belongs to."""
+        self._lanes = lanes
         self._store = workspace.store
         self._settings = workspace.settings
         self._spark = workspace.spark
@@ -73,7 +74,8 @@ class Upkeep:
             fold_old(self._store, self._settings, self._spark, lambda _: None)
             for name in self._store.head.views:
                 with stopping_damaged(self._store, name):
-                    self._compare_index(name)
+                    self._lanes.compare_indexes(name)
+            self._lanes.forget_indexes()
         every = self._settings.publish
         if every is not None and now - self._published > every:
             self._published = now

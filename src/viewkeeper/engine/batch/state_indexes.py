@@ -15,7 +15,7 @@ are not there. So upkeep reads the tables whose indexes have gone along with som
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,6 +113,15 @@ class StateIndexes:
         files = files_until(self._root, head, as_of)
         pieces = (read_signed(self._root, head, [file], until=as_of) for file in files)
         return digest_rows(pieces, head.schema)
+
+    def forget_others(self, tables: Container[str]) -> None:
+        """Let go of the indexes of all other tables: their files take room as long as they are
+        mapped."""
+        for table in [*self._open]:
+            if table not in tables:
+                del self._open[table]
+                self._largest.pop(table, None)
+        self._compared = {at: ts for at, ts in self._compared.items() if at[0] in tables}
 
     def largest_key(self, head: ViewHead) -> int | None:
         """The most rows of one group of a fold, now or since its index was opened; None if nobody

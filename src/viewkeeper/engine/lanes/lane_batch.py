@@ -196,6 +196,11 @@ class Lanes:
             for error in self._indexes.compare_table(self._workspace.store.head.views[table]):
                 self._workspace.observer.on_trouble(error)
 
+    def forget_indexes(self) -> None:
+        """Let go of the indexes of tables that no view has any more."""
+        views = self._workspace.store.head.views.values()
+        self._indexes.forget_others({view.table for view in views})
+
     def is_waiting(self, name: str) -> bool:
         """Whether a view waits until one of too many lanes has ended."""
         return name in self._waiting
