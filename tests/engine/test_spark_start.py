@@ -7,11 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from viewkeeper.engine.batch.worker_daemon import without_zips
@@ -22,9 +25,9 @@ from viewkeeper.engine.spark.class_archive import (
     archive_path,
     begin_archive,
 )
-from viewkeeper.engine.spark.jvm_launch import FAST, NOISE, pass_on
+from viewkeeper.engine.spark.jvm_launch import FAST, NOISE, PAUSES, launch_jvm, pass_on
 from viewkeeper.engine.spark.spark_session import SparkHandle, is_fast_start
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, SparkUnavailableError
 
 
 def install_zips(site: Path) -> list[str]:
@@ -57,8 +60,59 @@ def test_all_but_the_noise_is_passed_on(tmp_path: Path) -> None:
     os.write(writing, b"one\n" + NOISE[0] + b"\ntwo: \xff\nno end")
     os.close(writing)
     with (tmp_path / "screen").open("wb") as screen:
-        pass_on(reading, screen.fileno())
+        said = deque[bytes](maxlen=2)
+        pass_on(reading, screen.fileno(), said)
     assert (tmp_path / "screen").read_bytes() == b"one\ntwo: \xff\nno end"
+    assert list(said) == [b"two: \xff\n", b"no end"]
+
+
+class Launches:
+    """In place of PySpark's launch of a JVM: each says its words on stderr, and ends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+        self.words = list(words)
+        self.pauses: list[float] = []
+        self.settings: dict[str, str] = {}
+        monkeypatch.setattr(SparkContext, "_gateway", None)
+        monkeypatch.setattr("pyspark.java_gateway.launch_gateway", self.launch)
+        monkeypatch.setattr(time, "sleep", self.pauses.append)
+
+    def launch(self, conf: SparkConf, popen: dict[str, int]) -> None:
+        self.settings = dict(conf.getAll())
+        os.write(popen["stderr"], self.words.pop(0).encode())
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+
+def test_the_last_words_of_java_are_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = Launches(monkeypatch, "Unrecognized VM option 'x'\n\tat java.base/y\nError: no VM\n")
+    with pytest.raises(SparkUnavailableError, match="Spark could not be started") as found:
+        launch_jvm({"spark.master": "local[1]"})
+    detail = str(found.value.detail)
+    assert detail.endswith("Java said: Unrecognized VM option 'x'\nError: no VM")
+    assert "Java gateway process exited" in detail
+    assert launches.pauses == []
+
+
+def test_a_machine_without_room_is_given_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = "OutOfMemoryError: unable to create native thread: possibly out of memory\n"
+    launches = Launches(monkeypatch, full, full, "the third\n", "the fourth\n")
+    with pytest.raises(SparkUnavailableError) as found:
+        launch_jvm({"spark.master": "local[1]"})
+    assert str(found.value.detail).endswith("Java said: the third")
+    assert launches.pauses == list(PAUSES)
+
+
+def test_no_secret_is_in_the_arguments_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = Launches(monkeypatch, "")
+    secret = {
+        "spark.authenticate.secret": "a",
+        "spark.connect.authenticate.token": "b",
+        "spark.executorEnv.PGPASSWORD": "c",
+        "spark.hadoop.fs.s3a.access.key": "d",
+    }
+    with pytest.raises(SparkUnavailableError):
+        launch_jvm({"spark.driver.memory": "1g", **secret})
+    assert launches.settings == {"spark.driver.memory": "1g"}
 
 
 def test_a_start_is_fast_or_plain(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""A Spark session that is given, whose workers cannot run our tasks: named by `open`.
+"""A Spark session that is given, and cannot run our tasks: named by `open`.
 
 Each case is a program of its own with a session of its own, as users make them: its workers have a
-Python without our package (a fresh virtual environment), or one that says it is another version.
+Python without our package (a fresh virtual environment), or one that says it is another version, or
+it has been stopped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import viewkeeper
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+if sys.argv[2:] == ["stopped"]:
+    spark.stop()
 try:
     viewkeeper.open(sys.argv[1], spark=spark)
     print("opened", flush=True)
@@ -46,12 +49,12 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
-def open_with(python: Path, shop: Shop) -> str:
+def open_with(python: Path, shop: Shop, *words: str) -> str:
     """What a program says whose session has workers of this Python."""
     env = {**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
     env.pop("PYTHONPATH", None)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(shop.folder)],
+        [sys.executable, "-c", PROGRAM, str(shop.folder), *words],
         env=env,
         cwd=shop.folder,
         capture_output=True,
@@ -89,6 +92,12 @@ def test_workers_of_another_version(shop: Shop, tmp_path: Path) -> None:
     assert "run another Python than this program" in told
     assert f"PYSPARK_PYTHON={sys.executable}" in told
     assert str(python) in told
+
+
+def test_a_session_that_has_been_stopped(shop: Shop) -> None:
+    told = open_with(Path(sys.executable), shop, "stopped")
+    assert "the given Spark session has been stopped" in told
+    assert "hint: open the project again with a session that runs" in told
 
 
 def test_a_session_that_can_work_is_asked_once(spark: SparkSession) -> None:

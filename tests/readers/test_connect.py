@@ -104,6 +104,13 @@ def test_the_catalogue_has_the_views_and_nothing_else(remote: RemoteSession) -> 
     assert [row.col_name for row in remote.sql("DESCRIBE odds").collect()] == ["id", "amount"]
 
 
+def test_no_secret_is_in_an_argument_that_every_user_can_read(endpoint: Endpoint) -> None:
+    arguments = [Path(f"/proc/{each}/cmdline").read_bytes() for each in endpoint.processes()]
+    assert any(b"spark.connect.grpc.binding.port" in each for each in arguments)
+    assert not any(b"authenticate.secret" in each for each in arguments)
+    assert not any(b"authenticate.token" in each for each in arguments)
+
+
 def test_quantified_comparisons_are_read(remote: RemoteSession) -> None:
     condition = "amount >= ALL (SELECT amount FROM evens)"
     wanted = remote.sql("SELECT * FROM evens WHERE amount = (SELECT max(amount) FROM evens)")

@@ -5,16 +5,26 @@ them. Local sessions do without both (`spark.start: fast`), and read classes fro
 there is one (`class_archive`); with `spark.start: plain` the JVM is left as it is. Options that the
 project gives replace ours.
 
+Every user of a machine can read the arguments of its processes. So settings that hold a secret
+reach the JVM by PySpark's own connection to it, once it runs, and not by its command line.
+
 Java says on stderr that Spark uses a module that it calls incubating, before any setting could keep
-it from that. So the JVM's stderr is a pipe of ours, from which everything else is passed on.
+it from that. So the JVM's stderr is a pipe of ours, from which everything else is passed on; its
+last lines are part of the error if the start fails. A machine that has no memory or no process left
+for a moment is given some more: the JVM is started again, a few times.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
+import time
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from viewkeeper.errors import SparkUnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,23 +39,86 @@ FAST = (
 threads; a Java that knows none of these is as good. By itself Java gives a single compiler a fifth
 of that room, which Spark fills in minutes; from then on code is thrown away and compiled again."""
 NOISE = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
+SECRET = re.compile("(?i)secret|password|token|access[.]?key")
+"""What the names of settings that hold a secret have in them; the words are Spark's own."""
+
+LINES_KEPT = 20
+WORDS_SECONDS = 2.0
+"""So long the last words of a JVM that has ended are waited for."""
+
+PAUSES = (2.0, 8.0)
+"""Before each new try of a start that the machine had no room for."""
+
+NO_ROOM = re.compile(
+    "(?i)unable to create (new )?native thread|insufficient memory|cannot allocate memory"
+    "|resource temporarily unavailable"
+)
 
 
 def launch_jvm(settings: Mapping[str, str]) -> None:
     """Start the JVM that the next session of this process uses; nothing if there is one."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
         return
-    reading, writing = os.pipe()
-    threading.Thread(target=pass_on, args=(reading, 2), name="spark-stderr", daemon=True).start()
-    try:
-        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
-    finally:
-        os.close(writing)
-    SparkContext(conf=conf, gateway=gateway)
+    whole = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    public = {key: value for key, value in settings.items() if not SECRET.search(key)}
+    conf = SparkConf(loadDefaults=False).setAll(list(public.items()))
+    for pause in (*PAUSES, None):
+        words = LastWords()
+        try:
+            try:
+                gateway = launch_gateway(conf, {"stderr": words.writing})  # type: ignore[no-untyped-call]  # it has no types
+            finally:
+                os.close(words.writing)
+            SparkContext(conf=whole, gateway=gateway)
+        except (RuntimeError, OSError, Py4JError) as error:
+            # PySpark says that the JVM has ended; why, it has said itself.
+            said = words.hear_out()
+            is_there = SparkContext._gateway is not None
+            if pause is None or is_there or not NO_ROOM.search(f"{error} {said}"):
+                raise start_error(error, said) from error
+            time.sleep(pause)
+        else:
+            return
+
+
+class LastWords:
+    """What a JVM writes to a pipe: passed on to our stderr, and the last lines kept."""
+
+    def __init__(self) -> None:
+        reading, self.writing = os.pipe()
+        self._lines: deque[bytes] = deque(maxlen=LINES_KEPT)
+        self._thread = threading.Thread(
+            target=pass_on, args=(reading, 2, self._lines), name="spark-stderr", daemon=True
+        )
+        self._thread.start()
+
+    def hear_out(self) -> str:
+        """The last lines; of a JVM that has ended, all of them."""
+        self._thread.join(WORDS_SECONDS)
+        return b"".join(self._lines.copy()).decode(errors="replace").strip()
+
+
+def start_error(error: Exception, words: str = "") -> SparkUnavailableError:
+    """The error for a start that failed, with the JVM's own last words.
+
+    >>> error = RuntimeError("Java gateway process exited before sending its port number.")
+    >>> print(start_error(error, "Error: Could not create the Java Virtual Machine.").detail)
+    Java gateway process exited before sending its port number.
+    Java said: Error: Could not create the Java Virtual Machine.
+    """
+    lines = f"{error}\nJava said: {words}".splitlines() if words else str(error).splitlines()
+    # Of Java's exceptions, the words without the stack.
+    told = [line for line in lines if not line.startswith(("\tat ", "\t... "))]
+    return SparkUnavailableError(
+        "Spark could not be started",
+        detail="\n".join(told),
+        hint="check `java -version` (17 or newer) and the project's `spark:` settings; a machine "
+        "without free memory needs `spark: {memory: 1g}`",
+    )
 
 
 def has_java_ended(session: SparkSession) -> bool:
@@ -54,9 +127,11 @@ def has_java_ended(session: SparkSession) -> bool:
     return gateway.proc.poll() is not None
 
 
-def pass_on(reading: int, target: int) -> None:
-    """Copy lines from one file descriptor to another until the first ends, but for the noise."""
+def pass_on(reading: int, target: int, said: deque[bytes]) -> None:
+    """Copy lines from one file descriptor to another until the first ends, but for the noise, and
+    keep the last ones."""
     with open(reading, "rb") as lines:
         for line in lines:
             if line.rstrip() not in NOISE:
+                said.append(line)
                 os.write(target, line)

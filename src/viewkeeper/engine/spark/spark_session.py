@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from viewkeeper.engine.settings.project_file import SparkSettings
 from viewkeeper.engine.spark.class_archive import archive_options, begin_archive
-from viewkeeper.engine.spark.jvm_launch import FAST, has_java_ended, launch_jvm
+from viewkeeper.engine.spark.jvm_launch import FAST, has_java_ended, launch_jvm, start_error
 from viewkeeper.engine.spark.known_classes import remember_classes
 from viewkeeper.engine.spark.worker_check import require_able_workers
 from viewkeeper.errors import SparkUnavailableError
@@ -111,6 +111,7 @@ class SparkHandle:
             assert self._error is not None
             raise self._error
         if self._given is not None:
+            require_running(self._given)
             require_able_workers(self._given.sparkContext)
         return self._session
 
@@ -145,6 +146,7 @@ class SparkHandle:
     def _take_session(self, given: SparkSession) -> None:
         """Work beside a session that somebody else has made, and will stop."""
         refuse_connect(given)
+        require_running(given)
         prepare_session(given)
         self._given, self._session = given, child_session(given)
 
@@ -181,6 +183,7 @@ def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
             "Spark needs Java 17 or newer, and there is none",
             hint="apt-get install openjdk-17-jre-headless (or `make setup`), or set JAVA_HOME",
         )
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -207,12 +210,8 @@ def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
         named = {"spark.master": settings.master, "spark.app.name": "viewkeeper"}
         launch_jvm({**wanted, **named})
         return builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
-        raise SparkUnavailableError(
-            "Spark could not be started",
-            detail=str(error),
-            hint="check `java -version` (17 or newer) and the project's `spark:` settings",
-        ) from error
+    except (PySparkException, Py4JError, RuntimeError, OSError) as error:
+        raise start_error(error) from error
 
 
 def _java_options(settings: SparkSettings) -> tuple[str, ...]:
@@ -271,6 +270,16 @@ def refuse_connect(session: object) -> None:
         raise SparkUnavailableError(
             "a Spark Connect session cannot run maintenance jobs",
             hint="pass a classic SparkSession, or none",
+        )
+
+
+def require_running(given: SparkSession) -> None:
+    """Refuse a session that has been stopped: its context has nothing behind it any more."""
+    if given.sparkContext._jsc is None:
+        raise SparkUnavailableError(
+            "the given Spark session has been stopped",
+            hint="open the project again with a session that runs "
+            "(`SparkSession.builder.getOrCreate()` makes one), or without any",
         )
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.engine.spark.jvm_launch import has_java_ended
+from viewkeeper.engine.spark.jvm_launch import has_java_ended, start_error
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.errors import ProjectError, SparkUnavailableError
 
@@ -147,6 +147,8 @@ def _answering_requests(
 @contextmanager
 def _running_backend(settings: Settings, secret: str) -> Iterator[tuple[SparkHandle, int]]:
     """A session with Spark's Connect server inside; the port of that."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+
     handle = SparkHandle(replace(settings.spark, config=_session_config(settings, secret)))
     try:
         session = handle.get_session()
@@ -159,8 +161,12 @@ def _running_backend(settings: Settings, secret: str) -> Iterator[tuple[SparkHan
         session.sparkContext.setLogLevel("OFF")
         jvm: Any = session._jvm
         service = getattr(jvm, SERVICE_CLASS)
-        service.start(session.sparkContext._jsc.sc())
-        yield handle, int(getattr(getattr(jvm, f"{SERVICE_CLASS}$"), "MODULE$").localPort())
+        try:
+            service.start(session.sparkContext._jsc.sc())
+            port = int(getattr(getattr(jvm, f"{SERVICE_CLASS}$"), "MODULE$").localPort())
+        except Py4JError as error:
+            raise start_error(error) from error
+        yield handle, port
         service.stop(jvm.scala.Option.apply(None), jvm.scala.Option.apply(None))
     finally:
         handle.stop_session()
