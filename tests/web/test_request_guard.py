@@ -83,6 +83,7 @@ def test_probes_need_no_token(path: str) -> None:
         ({**JSON, "origin": "http://evil.test"}, 403),
         ({**JSON, "origin": "http://127.0.0.1:9999"}, 403),
         ({**JSON, "origin": "null"}, 403),
+        ({**JSON, "origin": "http://["}, 403),
         ({**JSON, "sec-fetch-site": "cross-site"}, 403),
         ({**JSON, "sec-fetch-site": "same-site"}, 403),
         ({"content-type": "text/plain"}, 403),
@@ -137,6 +138,9 @@ def test_tokens_come_from_the_environment_or_a_file(
     assert read_token(None) == TOKEN
     monkeypatch.setenv("VIEWKEEPER_WEB_TOKEN", "short")
     with pytest.raises(ProjectError, match="fewer than 16"):
+        read_token(None)
+    monkeypatch.setenv("VIEWKEEPER_WEB_TOKEN", f"{TOKEN}\n{TOKEN}")
+    with pytest.raises(ProjectError, match="is not one line of printable text"):
         read_token(None)
     monkeypatch.delenv("VIEWKEEPER_WEB_TOKEN")
     assert read_token(None) is None

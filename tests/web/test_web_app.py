@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from tests.web.projects import HOSTILE, make_shop, run_sql
 from tests.web.test_metrics import wait_until
 from viewkeeper.engine.project import open_project
 from viewkeeper.engine.query.bounded_query import BoundedQueries, QueryBounds
+from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.errors import DefinitionError, ExpressionError, ProjectError
+from viewkeeper.web import web_server
+from viewkeeper.web.project_monitor import StatusReader
 from viewkeeper.web.web_server import WebAddress, serving_web
 
 TOKEN = "correct horse battery staple"
@@ -199,6 +203,8 @@ def test_with_a_token_nobody_gets_in_without(spark: SparkSession, tmp_path: Path
         assert site.ask("/metrics").status == 401
         assert site.ask("/api/query", {"sql": "SELECT 1"}).status == 401
         assert site.ask("/healthz").status == 200
+        # It is the path of the request that is open, and not what an address made of it has.
+        assert site.ask("/healthz%3F/api/status").status == 401
         front = site.ask("/")
         assert (front.status, front.headers["location"]) == (303, "/login")
         form = {"Content_Type": "application/x-www-form-urlencoded"}
@@ -209,6 +215,9 @@ def test_with_a_token_nobody_gets_in_without(spark: SparkSession, tmp_path: Path
         assert "httponly" in cookie.lower()
         assert "samesite=strict" in cookie.lower()
         assert TOKEN not in cookie
+        assert "secure" not in cookie.lower()
+        safe = site.ask("/login", f"token={TOKEN}", Origin="https://a.test", Host="a.test", **form)
+        assert "secure" in safe.headers["set-cookie"].lower()
         assert site.ask("/api/status", Cookie=cookie.partition(";")[0]).status == 200
         assert site.ask("/metrics", Authorization=f"Bearer {TOKEN}").status == 200
         # Another page cannot log somebody in.
@@ -250,6 +259,39 @@ def test_a_port_that_is_taken_is_an_error(spark: SparkSession, tmp_path: Path) -
             serving_web(project, address, None),
         ):
             pass
+
+
+def test_a_server_that_does_not_start_in_time_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_server, "START_SECONDS", 0.0)
+    with open_project(make_shop(tmp_path / "shop")) as project:
+        address = WebAddress("127.0.0.1", 0)
+        with (
+            pytest.raises(ProjectError, match="did not start"),
+            serving_web(project, address, None),
+        ):
+            pass
+    assert "viewkeeper-web" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_unexpected_error_of_the_status_is_shown_and_read_over(tmp_path: Path) -> None:
+    settings = read_settings(make_shop(tmp_path / "shop"))
+    answers = [settings]
+
+    def settings_now() -> Settings:
+        if answers:
+            return answers.pop()
+        answers.append(settings)
+        raise RuntimeError("odd")
+
+    reader = StatusReader(settings_now)
+    with reader.reading_status():
+        readings = [reader.read_latest(0.0, 60.0) for _ in range(3)]
+    assert [each.number for each in readings] == [1, 2, 3]
+    odd = "the status met an unexpected RuntimeError: odd"
+    assert [each.trouble for each in readings] == [None, odd, None]
+    assert readings[1].status == readings[0].status
 
 
 def test_run_refuses_what_cannot_be(

@@ -49,10 +49,17 @@ def read_secret(file: Path | None, word: str, variable: str, whose: str) -> str 
         try:
             token = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ProjectError(f"{word}: {file} cannot be read", detail=str(error)) from None
-    if token is not None and (len(token) < TOKEN_MIN or not token.isprintable()):
-        raise ProjectError(
-            f"the token of {whose} has {len(token)} characters, fewer than {TOKEN_MIN}",
-            hint="python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one",
-        )
+            raise ProjectError(
+                f"{word}: {file} cannot be read",
+                detail=str(error),
+                hint=f"name a file with the token alone, or set {variable}",
+            ) from None
+    if token is None:
+        return None
+    how = "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+    if len(token) < TOKEN_MIN:
+        few = f"has {len(token)} characters, fewer than {TOKEN_MIN}"
+        raise ProjectError(f"the token of {whose} {few}", hint=how)
+    if not token.isprintable():
+        raise ProjectError(f"the token of {whose} is not one line of printable text", hint=how)
     return token

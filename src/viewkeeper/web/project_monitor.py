@@ -275,4 +275,7 @@ class StatusReader:
             head = read_head(settings.warehouse)
         except ViewkeeperError as error:
             return StatusReading(before.number + 1, before.status, before.head, error.message)
+        except Exception as error:  # noqa: BLE001 - it is shown, and the next reading may succeed
+            what = f"the status met an unexpected {type(error).__name__}: {error}"
+            return StatusReading(before.number + 1, before.status, before.head, what)
         return StatusReading(before.number + 1, status, head)

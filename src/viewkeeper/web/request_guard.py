@@ -14,7 +14,6 @@ Tokens are compared in constant time.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import secrets
@@ -50,14 +49,10 @@ class RequestGuard:
     """Decides about requests; `token` is what callers must know, None if anybody on this machine
     may ask."""
 
-    token: str | None
-    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-
-    @property
-    def session(self) -> str:
-        """What the cookie of who knows the token holds: it tells nothing of the token, and is
-        another one after each start."""
-        return hmac.new(self._key, b"viewkeeper", hashlib.sha256).hexdigest()
+    token: str | None = field(repr=False)
+    session: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    """What the cookie of who knows the token holds: it tells nothing of the token, and is another
+    one after each start."""
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token."""
@@ -93,8 +88,16 @@ def _is_own_page(request: WebRequest, host: str) -> bool:
         wanted = ("application/json",)
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")
-    is_ours = origin is None or urlsplit(origin).netloc.lower() == host.lower()
+    is_ours = origin is None or _place_of(origin) == host.lower()
     return is_ours and site in ("same-origin", "none") and kind in wanted
+
+
+def _place_of(origin: str) -> str | None:
+    """The name and port of an origin in lower case, None if it has none."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 def _is_same(one: str, other: str) -> bool:

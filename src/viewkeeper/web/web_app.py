@@ -43,7 +43,7 @@ from viewkeeper.engine.query.exact_values import json_value
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ProjectError, ViewkeeperError
 from viewkeeper.warehouse.metadata.head import read_head
-from viewkeeper.web.project_monitor import EventMemory, StatusReader
+from viewkeeper.web.project_monitor import EventMemory, StatusReader, StatusReading
 from viewkeeper.web.project_snapshot import (
     Facts,
     project_facts,
@@ -98,16 +98,12 @@ class WebState:
         async with self._making:
             reading = await run_in_threadpool(self.reader.read_latest, *PAGE_AGE)
             if reading.number != self._news[0]:
-                text = await run_in_threadpool(self._make_news)
-                self._news = reading.number, text
+                facts = await run_in_threadpool(self.make_facts, reading)
+                self._news = reading.number, json.dumps(facts, separators=(",", ":"))
             return self._news
 
-    def _make_news(self) -> str:
-        return json.dumps(self.make_facts(), separators=(",", ":"))
-
-    def make_facts(self) -> Facts:
-        """Everything at this moment, proposals included."""
-        reading = self.reader.read_latest(*PAGE_AGE)
+    def make_facts(self, reading: StatusReading) -> Facts:
+        """Everything at the moment of a reading, proposals included."""
         facts = project_facts(self.settings, reading, self.memory.recall())
         facts["proposals"] = proposal_list(Proposals(self.settings.warehouse))
         return facts
@@ -153,7 +149,8 @@ class GuardedApp:
         request = Request(scope)
         asked = WebRequest(
             request.method,
-            request.url.path,
+            # The path that routes go by; that of `request.url` is made of the Host too.
+            scope["path"],
             {key.lower(): value for key, value in request.headers.items()},
             request.cookies.get(COOKIE),
         )
@@ -203,7 +200,8 @@ def login_by(state: WebState) -> Answer:
             await asyncio.sleep(LOGIN_SECONDS)
             return FileResponse(PAGE / "login.html", 401)
         response = RedirectResponse("/", 303)
-        is_safe = request.url.scheme == "https"
+        # Only the browser knows whether a proxy before us speaks TLS.
+        is_safe = request.headers.get("origin", "").startswith("https://")
         response.set_cookie(
             COOKIE, state.guard.session, httponly=True, samesite="strict", secure=is_safe
         )
@@ -245,7 +243,8 @@ def metrics_by(state: WebState) -> Answer:
 
 def status_by(state: WebState) -> Answer:
     async def answer(_: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(state.make_facts))
+        reading = await run_in_threadpool(state.reader.read_latest, *PAGE_AGE)
+        return JSONResponse(await run_in_threadpool(state.make_facts, reading))
 
     return answer
 

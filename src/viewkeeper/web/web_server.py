@@ -32,7 +32,7 @@ from viewkeeper.web.web_app import WebState, make_app
 HOST, PORT = "127.0.0.1", 8484
 OPTION = ListenOption("--web", HOST, PORT)
 TOKEN_VARIABLE = "VIEWKEEPER_WEB_TOKEN"
-START_SECONDS, STOP_SECONDS = 10.0, 5.0
+START_SECONDS, STOP_SECONDS = 60.0, 5.0
 REQUESTS_MAX = 200
 
 
@@ -59,7 +59,7 @@ def parse_address(text: str) -> WebAddress:
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token that callers must know: the first line of a file, or of an environment variable."""
+    """The token that callers must know, of a file or an environment variable."""
     return read_secret(file, "--web-token-file", TOKEN_VARIABLE, "the web page")
 
 
@@ -141,12 +141,15 @@ def running_server(state: WebState, listener: socket.socket) -> Iterator[None]:
         target=server.run, args=([listener],), name="viewkeeper-web", daemon=True
     )
     thread.start()
-    end = time.monotonic() + START_SECONDS
-    while not server.started and thread.is_alive() and time.monotonic() < end:
-        time.sleep(0.01)
-    if not server.started:
-        raise ProjectError("the web server did not start", hint="report this; --debug shows more")
     try:
+        end = time.monotonic() + START_SECONDS
+        while not server.started and thread.is_alive() and time.monotonic() < end:
+            time.sleep(0.01)
+        if not server.started:
+            raise ProjectError(
+                f"the web server did not start within {START_SECONDS:g} seconds",
+                hint="start again when the machine is less busy, or leave out --web",
+            )
         yield
     finally:
         server.should_exit = True

@@ -12,7 +12,6 @@ function element(name, facts = {}, ...inside) {
   for (const [key, value] of Object.entries(facts)) {
     if (value === null || value === undefined || value === false) continue;
     if (key === "class") made.className = value;
-    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else made.setAttribute(key, value === true ? "" : value);
   }
   made.append(...inside.filter((each) => each !== null && each !== undefined));
