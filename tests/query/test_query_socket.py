@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -203,6 +204,27 @@ def test_a_mistake_of_ours_is_not_the_fault_of_who_asks(
     assert "in fail" in str(met.value.detail)
     assert "of the kind query met an unexpected ValueError" in caplog.text
     assert "secret" not in caplog.text + str(met.value)
+
+
+def test_a_process_without_free_files_answers_again_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "too many open files")]
+
+    def accept_later(listener: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_later)
+    queries = BoundedQueries(tmp_path, SparkHandle(SparkSettings()))
+    handlers = {"sum": lambda asked: {"sum": sum(asked["numbers"])}}
+    with query_socket.serving_queries(tmp_path, queries, handlers):
+        request = {"kind": "sum", "numbers": [1, 2]}
+        assert query_socket.send_request(tmp_path, request) == {"sum": 3}
+        with pytest.raises(ViewkeeperError, match="unexpected KeyError"):
+            query_socket.send_request(tmp_path, {"kind": "sum"})
+    assert "viewkeeper-query" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_socket_that_was_left_behind_is_replaced(spark: SparkSession, tmp_path: Path) -> None:

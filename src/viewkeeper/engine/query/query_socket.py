@@ -45,7 +45,7 @@ REQUEST_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 REQUEST_MAX, ANSWER_MAX = 1 << 20, 1 << 30
 CALLERS_MAX = 8
-JOIN_SECONDS = 2.0
+PAUSE_SECONDS, JOIN_SECONDS = 0.2, 2.0
 _LENGTH = struct.Struct(">Q")
 _OWNER = struct.Struct("3i")
 
@@ -106,6 +106,7 @@ class QueryServer:
         self._queries = queries
         self._handlers = {**handlers, QUERY: self._answer_query}
         self._callers = threading.Semaphore(CALLERS_MAX)
+        self._is_closing = threading.Event()
         # Whoever was here before has gone: the lock is ours.
         with suppress(FileNotFoundError):
             (folder / NAME).unlink()
@@ -125,6 +126,7 @@ class QueryServer:
 
     def close(self) -> None:
         """Take no more questions, and remove the socket."""
+        self._is_closing.set()
         with suppress(FileNotFoundError):
             (self._folder / NAME).unlink()
         # A thread that waits in accept is woken by this, and not by closing.
@@ -138,7 +140,10 @@ class QueryServer:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                return
+                # This process may have too many files open for a moment.
+                if self._is_closing.wait(PAUSE_SECONDS):
+                    return
+                continue
             if not self._callers.acquire(blocking=False):
                 connection.close()
                 continue
