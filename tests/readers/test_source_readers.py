@@ -131,6 +131,11 @@ def test_a_stream_is_refused_when_the_columns_have_changed(bank: Bank) -> None:
         ({"path": "a/evens", "asof": "x"}, 'option asOf is "x"'),
         ({"path": "a/evens", "maxTs": "0"}, 'option maxTs is "0"'),
         ({"path": "a/evens", "asOff": "1"}, "there is no option asOff"),
+        ({"path": "a/evens", "changes": "yes"}, 'option changes is "yes"'),
+        ({"path": "a/evens", "pushFilters": "1"}, 'option pushFilters is "1"'),
+        ({"path": "a/evens", "startingTs": "1"}, "option startingTs is for changes"),
+        ({"path": "a/evens", "endingts": "1"}, "option endingTs is for changes"),
+        ({"path": "a/evens", "changes": "true", "asOf": "1"}, "option asOf is for states"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
@@ -144,6 +149,15 @@ def test_a_stream_needs_the_option_for_changes(bank: Bank) -> None:
         source.streamReader(source.schema())
     with pytest.raises(DefinitionError, match="no column idd"):
         source_of(bank, columns="idd").schema()
+
+
+def test_a_stream_has_no_end_and_a_batch_no_latest_start(bank: Bank) -> None:
+    with pytest.raises(DefinitionError, match="option endingTs is for queries that end"):
+        stream_of(bank, endingTs="2")
+    for option, text in (("maxTs", "2"), ("startingTs", "latest")):
+        source = source_of(bank, changes="true", **{option: text})
+        with pytest.raises(DefinitionError, match=f"option {option} is for streams"):
+            source.reader(source.schema())
 
 
 def test_conditions_are_taken_where_arrow_means_the_same() -> None:

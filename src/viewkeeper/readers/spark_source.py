@@ -84,11 +84,28 @@ class SourceOptions:
         ]
         self.as_of = _read_number(facts, "asOf")
         self.max_ts = _read_number(facts, "maxTs", least=1)
-        self.wants_changes = facts.get("changes", "false").lower() == "true"
-        self.pushes_filters = facts.get("pushFilters", "false").lower() == "true"
+        self.wants_changes = _read_flag(facts, "changes")
+        self.pushes_filters = _read_flag(facts, "pushFilters")
         self.ending_ts = _read_number(facts, "endingTs")
         self.starts_latest = facts.get("startingTs", "").lower() == LATEST
         self.starting_ts = 0 if self.starts_latest else _read_number(facts, "startingTs") or 0
+        if self.wants_changes:
+            _refuse_options(facts, ("asOf",), "states", "endingTs is where changes end")
+        else:
+            hint = 'add .option("changes", "true"), or leave it out'
+            _refuse_options(facts, ("startingTs", "endingTs", "maxTs"), "changes", hint)
+        self._facts = facts
+
+    def check_batch(self) -> None:
+        """Refuse what only a stream has."""
+        _refuse_options(self._facts, ("maxTs",), "streams", "leave it out")
+        if self.starts_latest:
+            hint = "give a ts; 0, the default, begins with the rows that there are"
+            _refuse_options(self._facts, ("startingTs",), "streams where it is latest", hint)
+
+    def check_stream(self) -> None:
+        """Refuse what a stream does not have."""
+        _refuse_options(self._facts, ("endingTs",), "queries that end", "leave it out")
 
     def find_root(self) -> StoragePath:
         """The warehouse of the project."""
@@ -110,6 +127,21 @@ class SourceOptions:
         if self.columns:
             shown = pa.schema([shown.field(name) for name in self.columns])
         return stored_schema(shown) if self.wants_changes else shown
+
+
+def _refuse_options(facts: Mapping[str, str], names: Iterable[str], whose: str, hint: str) -> None:
+    for name in names:
+        if name in facts:
+            raise DefinitionError(f'format "{NAME}": option {name} is for {whose}', hint=hint)
+
+
+def _read_flag(facts: Mapping[str, str], name: str) -> bool:
+    text = facts.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise DefinitionError(
+            f'format "{NAME}": option {name} is "{facts[name]}"', hint="give true or false"
+        )
+    return text == "true"
 
 
 def _read_number(facts: Mapping[str, str], name: str, least: int = 0) -> int | None:
@@ -157,6 +189,7 @@ class ViewkeeperDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         wanted = SourceOptions(self.options)
+        wanted.check_batch()
         found = SliceReader(wanted)
         return FilteringReader(found) if wanted.pushes_filters else found
 
@@ -167,6 +200,7 @@ class ViewkeeperDataSource(DataSource):
                 f'format "{NAME}": a stream is of changes',
                 hint='add .option("changes", "true"): it has the columns _count and _ts too',
             )
+        wanted.check_stream()
         return ChangeStreamReader(wanted)
 
 
