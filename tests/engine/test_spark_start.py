@@ -11,6 +11,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkConf, SparkContext
@@ -227,6 +228,18 @@ def test_a_session_that_the_program_has_is_neither_changed_nor_stopped(
     handle.stop_session()
     assert dict(spark.conf.getAll) == before
     assert spark.range(3).count() == 3
+
+
+def test_the_log_of_a_given_session_stays_as_loud_as_it_is(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    logs: Any = context._jvm
+    context.setLogLevel("FATAL")
+    try:
+        SparkHandle(SparkSettings(), spark).get_session()
+        level = logs.org.apache.logging.log4j.LogManager.getRootLogger().getLevel()
+        assert level.toString() == "FATAL"
+    finally:
+        context.setLogLevel("ERROR")
 
 
 def test_one_session_is_started_by_whoever_asks_first(

@@ -158,6 +158,7 @@ class SparkHandle:
                 return
             self._scratch = tempfile.mkdtemp(prefix="viewkeeper-spark-")
             session = start_session(self._settings, Path(self._scratch))
+            session.sparkContext.setLogLevel("ERROR")
             prepare_session(session)
             self._session = session
         except SparkUnavailableError as error:
@@ -256,9 +257,8 @@ def child_session(given: SparkSession) -> SparkSession:
 
 
 def prepare_session(session: SparkSession) -> None:
-    """What every session needs before a job: quiet logs, classes that are found, and our package on
-    other machines."""
-    session.sparkContext.setLogLevel("ERROR")
+    """What every session needs before a job: classes that are found, and our package on other
+    machines."""
     remember_classes(session)
     if not str(session.sparkContext.master).startswith("local["):
         session.sparkContext.addPyFile(_zip_package())
