@@ -128,7 +128,8 @@ def test_the_settings_page_has_all_settings(site: Path) -> None:
         for field in fields(kind)
     }
     missing = sorted(name for name in names if f'.{name}"' not in page)
-    assert missing == ["Settings.folder"], "only where the file is cannot be set"
+    found = ["Settings.file_name", "Settings.folder", "Settings.named_views"]
+    assert missing == found, "what follows from the file itself is no setting"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from viewkeeper.engine.settings.project_file import (
     SparkSettings,
     read_settings,
 )
+from viewkeeper.engine.settings.view_words import ViewWords
 
 
 def execute(path: Path, *statements: str) -> None:
@@ -64,6 +65,15 @@ def test_the_sample_shows_every_setting_with_its_default(tmp_path: Path) -> None
     for name in ("freshness", "history", "retention", "publish"):
         assert f"# {name}:" in text
         assert getattr(settings, name) == Settings.__dataclass_fields__[name].default
+    of_no_line = {"folder", "file_name", "named_views", "sources", "warehouse", "storage", "local"}
+    for name in Settings.__dataclass_fields__.keys() - of_no_line:
+        assert f"# {name}:" in text
+    assert "`storage:` and `local:`" in head
+    assert (settings.refresh, settings.access, settings.lanes) == (
+        ViewWords("incremental"),
+        "owner",
+        "auto",
+    )
     assert settings.evolution == EvolutionSettings()
     assert settings.batch == BatchSettings()
     assert settings.spark == SparkSettings()

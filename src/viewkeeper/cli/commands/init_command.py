@@ -22,7 +22,8 @@ PROJECT = """\
 # A Viewkeeper project. Paths are relative to this file.
 # Durations are written 500ms, 1s, 5m, 2h, 7d; sizes 64mb, 2gb.
 
-# Where the views are kept: Delta Lake tables that Spark, Polars, DuckDB and others can read.
+# Where the views are kept: Delta Lake tables that Spark, Polars, DuckDB and others can read. It can
+# be s3://BUCKET/NAME too, with `storage:` and `local:`; docs/object-storage.md.
 warehouse: ./warehouse
 
 # The databases. Viewkeeper adds a change log (tables and triggers named _viewkeeper_...) to these;
@@ -50,6 +51,7 @@ sources:
 # history: 1h               # for how long changes are kept for `verify --every-state`; 0: not
 # retention: 7d             # for how long past states can be read with `query --as-of`
 # algorithm: batch_sweep    # what maintains the views; docs/algorithms.md has all of them
+# refresh: incremental      # or auto, full: what is computed again; docs/refresh.md
 # views: {}                 # for single views, like order_lines: {algorithm: pvm_cc, parallel: 8}
 # evolution:                # what views do about schema changes; docs/evolution.md
 #   policy: evolve          # or try_evolve, lenient, ignore, exception, approve
@@ -58,6 +60,7 @@ sources:
 # on_event: []              # who is called when a view stops ...; docs/watching.md
 # on_gap: stop              # or reanchor, after a source lost changes; docs/sources/README.md
 # lanes: auto               # expensive views advance apart; never: all views are at one ts
+# access: owner             # or group: who may read the files of the warehouse
 # registry: ../registry.db  # orders what projects share that must agree; docs/fleet.md
 # publish: false            # write plain tables this often, like 5m; false: only by command
 
