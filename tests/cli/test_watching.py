@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from viewkeeper.cli.log_output import (
 )
 from viewkeeper.engine.event_log import EventLog
 from viewkeeper.engine.report import BatchReport, SilentObserver, StateChange
-from viewkeeper.engine.settings.project_file import read_settings
+from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.errors import (
     ConversionError,
     ExpressionError,
@@ -34,6 +35,7 @@ from viewkeeper.errors import (
     UnexpectedSourceError,
     UnexpectedViewError,
 )
+from viewkeeper.web.project_monitor import StatusReader
 
 BATCH = BatchReport(
     *(7, "inline", ("order_lines",), 2, 3, 5, {"crm": 1, "shop": 2}, 1, 0.02, 0.5),
@@ -203,15 +205,37 @@ def test_a_view_that_stops_is_said_with_its_cause(plain: Path) -> None:
         assert all(change.reason for change in stopped)
 
 
+def test_the_live_display_waits_for_no_source(shop: Path) -> None:
+    answer = threading.Event()
+
+    def settings_now() -> Settings:
+        answer.wait(60)
+        return read_settings(shop)
+
+    out = io.StringIO()
+    reader = StatusReader(settings_now)
+    display = LiveDisplay(reader, Console(file=out, width=120))
+    with reader.reading_status():
+        display.console.print(display.render_display())
+        display.say("a line of the log")
+        assert not answer.is_set()
+        answer.set()
+    assert "starting, 0 ms" in out.getvalue()
+    assert "a line of the log" in out.getvalue()
+
+
 def test_the_live_display_shows_views_sources_and_throughput(shop: Path) -> None:
     (shop / "stock.db").unlink()
     out = io.StringIO()
-    display = LiveDisplay(lambda: read_settings(shop), Console(file=out, width=120))
-    display.on_load_progress("order_lines", "scanning and joining")
-    display.console.print(display.render_display())
-    shown = out.getvalue()
-    for text in ("order_lines", "not loaded yet", "away", "scanning and joining, 0 ms"):
-        assert text in shown
-    display.on_batch_commit(BATCH)
-    display.console.print(display.render_display())
+    reader = StatusReader(lambda: read_settings(shop))
+    display = LiveDisplay(reader, Console(file=out, width=120))
+    with reader.reading_status():
+        reader.read_latest(0.0, 60.0)
+        display.on_load_progress("order_lines", "scanning and joining")
+        display.console.print(display.render_display())
+        shown = out.getvalue()
+        for text in ("order_lines", "not loaded yet", "away", "scanning and joining, 0 ms"):
+            assert text in shown
+        display.on_batch_commit(BATCH)
+        display.console.print(display.render_display())
     assert "3 changes in 1 batch (1 inline, 0 on Spark), 3.0 lookups per batch" in out.getvalue()

@@ -40,6 +40,17 @@ def amount_text(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def kept_text(amount: int, unit: str) -> str:
+    """How much of its log a source keeps.
+
+    >>> kept_text(5_000_000, "bytes"), kept_text(1, "changes"), kept_text(0, "states")
+    ('4.8 MB', '1 change', '0 states')
+    """
+    if unit == "bytes":
+        return f"{amount / (1 << 20):,.1f} MB"
+    return amount_text(amount, unit.removesuffix("s"))
+
+
 Rows = Iterable[tuple[object, ...]]
 
 _SPECIAL = re.compile(r'[",\r\n]|^\s|\s$|^$')

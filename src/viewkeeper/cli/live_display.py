@@ -1,8 +1,9 @@
 """The live display of `viewkeeper run` on a terminal: views, sources, throughput, and what happens.
 
-Two things feed it. Batches and loads are told by the maintaining thread; once a second the display
-reads the committed head and the sources' logs by itself, as `status` does, so that it also shows
-the lag of a source whose view does not advance.
+Two things feed it. Batches and loads are told by the maintaining thread; the committed head and
+the sources' logs are read by a `StatusReader`, as for the web page, about once a second, so that it
+also shows the lag of a source whose view does not advance. Nothing is waited for while it is drawn:
+lines that are said meanwhile wait for the drawing, and the maintaining thread for its lines.
 
 Java writes to stderr whenever it likes, which would tear the display. So while it is up, stderr is
 the file `run.log` in the warehouse (`viewkeeper.cli.log_output`), and the display has the terminal
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,14 +24,14 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from viewkeeper.cli.format import amount_text, duration_text
+from viewkeeper.cli.format import amount_text, duration_text, kept_text
 from viewkeeper.cli.terminal import make_grid
 from viewkeeper.engine.event_log import BatchTally
-from viewkeeper.engine.operations.project_status import ProjectStatus, ViewStatus, gather_status
+from viewkeeper.engine.operations.project_status import ProjectStatus, ViewStatus
 from viewkeeper.engine.report import BatchReport, StateChange
-from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.kinds import position_text_of
+from viewkeeper.web.project_monitor import StatusReader
 
 READ_SECONDS = 1.0
 WINDOW_SECONDS = 10.0
@@ -54,17 +55,14 @@ class DisplayStage:
 class LiveDisplay:
     """An observer with a screen; use as a context manager."""
 
-    def __init__(self, settings_now: Callable[[], Settings], target: Console) -> None:
-        self._settings_now = settings_now
+    def __init__(self, reader: StatusReader, target: Console) -> None:
+        self._reader = reader
         self.console = target
         self._total = BatchTally()
         self._recent: deque[tuple[float, BatchReport]] = deque()
         self._fresh: dict[str, float] = {}
         self._stage = DisplayStage("starting", time.monotonic())
         self._started = time.monotonic()
-        self._status: ProjectStatus | None = None
-        self._trouble: str | None = None
-        self._read_at = 0.0
         self._live = Live(
             get_renderable=self.render_display,
             console=self.console,
@@ -109,33 +107,18 @@ class LiveDisplay:
     def render_display(self) -> RenderableType:
         """The whole display; called by its own thread, four times a second."""
         now = time.monotonic()
-        if now - self._read_at >= READ_SECONDS:
-            self._read_at = now
-            self._read_status()
+        reading = self._reader.read_latest(READ_SECONDS, 0.0)
         parts: list[RenderableType] = []
-        if self._status is not None:
-            if self._stage.text == "starting" and all(v.loaded for v in self._status.views):
+        if reading.status is not None:
+            if self._stage.text == "starting" and all(v.loaded for v in reading.status.views):
                 self._stage = DisplayStage("", self._stage.began)
-            parts += [
-                self._view_table(self._status),
-                Text(),
-                self._source_table(self._status),
-                Text(),
-            ]
-        parts.append(self._footer_text(now))
+            tables = (self._view_table(reading.status), source_table(reading.status))
+            parts += [part for table in tables for part in (table, Text())]
+        parts.append(self._footer_text(now, reading.trouble))
         if self._stage.text:
             took = duration_text(now - self._stage.began)
             parts.append(Spinner("dots", Text(f"{self._stage.text}, {took}")))
         return Group(*parts)
-
-    def _read_status(self) -> None:
-        try:
-            self._status = gather_status(
-                self._settings_now(), time.time(), count_transactions=False
-            )
-            self._trouble = None
-        except ViewkeeperError as error:
-            self._trouble = error.message
 
     def _view_table(self, status: ProjectStatus) -> RenderableType:
         table = make_grid("view", "rows>", "ts>", "last freshness>", "oldest waiting>", "state")
@@ -152,30 +135,7 @@ class LiveDisplay:
             )
         return table
 
-    def _source_table(self, status: ProjectStatus) -> RenderableType:
-        table = make_grid(
-            "source", "position>", "waiting changes>", "oldest>", "log rows>", "state"
-        )
-        for source in status.sources:
-            lags = [lag for v in status.views for lag in v.lags if lag.source == source.name]
-            changes = max((lag.changes or 0 for lag in lags), default=0)
-            oldest = max((lag.seconds or 0.0 for lag in lags), default=0.0)
-            state = (
-                Text("away", "red") if source.error else Text("followed" if source.followed else "")
-            )
-            table.add_row(
-                source.name,
-                ""
-                if source.position is None
-                else position_text_of(source.positions, source.position),
-                f"{changes:,}",
-                duration_text(oldest) if changes else "",
-                f"{source.retained:,}",
-                Text("away", "red") if source.error else state,
-            )
-        return table
-
-    def _footer_text(self, now: float) -> Text:
+    def _footer_text(self, now: float, trouble: str | None) -> Text:
         while self._recent and now - self._recent[0][0] > WINDOW_SECONDS:
             self._recent.popleft()
         window = min(WINDOW_SECONDS, max(now - self._started, 1.0))
@@ -189,7 +149,24 @@ class LiveDisplay:
             f"{per_batch:.1f} lookups per batch   "
             f"up {duration_text(now - self._started)}   Ctrl-C stops"
         )
-        return Text(f"{line}\n{self._trouble}" if self._trouble else line, "dim")
+        return Text(f"{line}\n{trouble}" if trouble else line, "dim")
+
+
+def source_table(status: ProjectStatus) -> RenderableType:
+    """The sources: how far they are, and what of them is not shown yet."""
+    table = make_grid("source", "position>", "waiting changes>", "oldest>", "log kept>", "state")
+    for source in status.sources:
+        changes, oldest = status.lag_of(source.name) or (0, 0.0)
+        position = source.position
+        table.add_row(
+            source.name,
+            "" if position is None else position_text_of(source.positions, position),
+            f"{changes:,}",
+            duration_text(oldest) if changes else "",
+            kept_text(source.retained, source.unit),
+            Text("away", "red") if source.error else Text("followed" if source.followed else ""),
+        )
+    return table
 
 
 def _state_text(view: ViewStatus) -> Text:

@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 
-from viewkeeper.engine.operations.project_status import ProjectStatus, SourceStatus, ViewStatus
+from viewkeeper.engine.operations.project_status import ProjectStatus, ViewStatus
 from viewkeeper.engine.report import BatchReport, StateChange
 from viewkeeper.errors import ViewkeeperError
 
@@ -179,21 +179,11 @@ def source_gauges(status: ProjectStatus) -> Iterator[Metric]:
         if source.position is not None:
             position.add_metric([source.name], source.position)
             kept.add_metric([source.name, source.unit], source.retained)
-        lag = lag_of(status, source)
+        lag = status.lag_of(source.name)
         if lag is not None:
             changes.add_metric([source.name], lag[0])
             seconds.add_metric([source.name], lag[1])
     yield from (up, position, kept, warnings, seconds, changes)
-
-
-def lag_of(status: ProjectStatus, source: SourceStatus) -> tuple[int, float] | None:
-    """How many changes of a source some view lacks, and the age of the oldest; None if nobody can
-    say."""
-    lags = [lag for view in status.views for lag in view.lags if lag.source == source.name]
-    known = [(lag.changes, lag.seconds or 0.0) for lag in lags if lag.changes is not None]
-    if not known:
-        return None
-    return max(changes for changes, _ in known), max(seconds for _, seconds in known)
 
 
 def make_registry(

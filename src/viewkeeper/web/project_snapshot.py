@@ -21,7 +21,6 @@ from viewkeeper.sources.kinds import position_text_of
 from viewkeeper.view.definition import PROJECT
 from viewkeeper.view.graph_json import decode_graph
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
-from viewkeeper.web.project_metrics import lag_of
 from viewkeeper.web.project_monitor import NotedBatch, Remembered, StatusReading, ViewTally
 
 Facts = dict[str, Any]
@@ -185,7 +184,7 @@ def source_list(status: ProjectStatus | None, heard: Remembered) -> list[Facts]:
     assert status is not None or not sources
     found = []
     for source in sources:
-        lag = None if status is None else lag_of(status, source)
+        lag = None if status is None else status.lag_of(source.name)
         facts = source_facts(source, heard.away.get(source.name))
         facts["lag_changes"], facts["lag_seconds"] = lag or (None, None)
         facts["change_rate"] = heard.change_rates.get(source.name, 0.0)

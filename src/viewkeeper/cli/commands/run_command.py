@@ -235,10 +235,13 @@ def open_watcher(
     with ExitStack() as stack:
         if is_live:
             from viewkeeper.cli.live_display import LiveDisplay, own_console
+            from viewkeeper.web.project_monitor import StatusReader
 
             terminal = stack.enter_context(keeping_stderr())
             console = stack.enter_context(own_console(terminal))
-            display = stack.enter_context(LiveDisplay(lambda: project.settings, console))
+            reader = StatusReader(lambda: project.settings)
+            stack.enter_context(reader.reading_status())
+            display = stack.enter_context(LiveDisplay(reader, console))
             file = RunLogHandler(local_folder(project.settings.warehouse) / "run.log")
             stack.enter_context(writing_log(level, form, file, display_handler(display.say)))
             watcher = Watcher(ObserverGroup(log, display), display.say, log.log_end)

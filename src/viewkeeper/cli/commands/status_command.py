@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewkeeper.cli.format import amount_text, as_json, duration_text
+from viewkeeper.cli.format import amount_text, as_json, duration_text, kept_text
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.terminal import make_console, make_grid, print_line
 from viewkeeper.sources.kinds import position_text_of
@@ -130,7 +130,9 @@ def source_table(found: ProjectStatus) -> Table:
     for source in found.sources:
         state = "away" if source.error else "followed" if source.followed else "not followed yet"
         kept = ", ".join(_reader_texts(source))
-        keeps = "" if source.error or not source.followed else _retained_text(source)
+        keeps = (
+            "" if source.error or not source.followed else kept_text(source.retained, source.unit)
+        )
         place = _place_text(source.positions, source.position)
         table.add_row(source.name, source.kind, state, place, keeps, kept)
     return table
@@ -245,12 +247,6 @@ def _view_facts(view: ViewStatus, now: float) -> list[str]:
     if view.state != "maintained":
         state = f"{view.state_words}, {state}"
     return [_number_text(view.rows), _number_text(view.ts), _number_text(view.horizon), state]
-
-
-def _retained_text(source: SourceStatus) -> str:
-    if source.unit == "bytes":
-        return f"{source.retained / (1 << 20):,.1f} MB"
-    return amount_text(source.retained, source.unit.removesuffix("s"))
 
 
 def _reader_texts(source: SourceStatus) -> list[str]:

@@ -177,6 +177,15 @@ class ProjectStatus:
         away = any(source.error for source in self.sources)
         return not away and all(view.loaded and view.problem is None for view in self.views)
 
+    def lag_of(self, source: str) -> tuple[int, float] | None:
+        """How many changes of a source some view lacks, and the age of the oldest; None if nobody
+        can say."""
+        lags = [lag for view in self.views for lag in view.lags if lag.source == source]
+        known = [(lag.changes, lag.seconds or 0.0) for lag in lags if lag.changes is not None]
+        if not known:
+            return None
+        return max(changes for changes, _ in known), max(seconds for _, seconds in known)
+
 
 def gather_status(settings: Settings, now: float, count_transactions: bool = True) -> ProjectStatus:
     """The status of a project; without `count_transactions` the ledger is not read."""

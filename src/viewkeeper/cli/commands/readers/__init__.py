@@ -1,1 +1,3 @@
-"""Commands by which other programs read views: `changes_feed_command` writes lines for pipes."""
+"""Commands by which other programs read views: `changes_feed_command` writes lines for pipes,
+`serve_command` is an endpoint for Spark Connect.
+"""
