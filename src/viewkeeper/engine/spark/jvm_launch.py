@@ -57,7 +57,7 @@ NO_ROOM = re.compile(
 
 def launch_jvm(settings: Mapping[str, str]) -> None:
     """Start the JVM that the next session of this process uses; nothing if there is one."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 

@@ -184,7 +184,7 @@ def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
             "Spark needs Java 17 or newer, and there is none",
             hint="apt-get install openjdk-17-jre-headless (or `make setup`), or set JAVA_HOME",
         )
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

@@ -147,7 +147,7 @@ def _answering_requests(
 @contextmanager
 def _running_backend(settings: Settings, secret: str) -> Iterator[tuple[SparkHandle, int]]:
     """A session with Spark's Connect server inside; the port of that."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JError
 
     handle = SparkHandle(replace(settings.spark, config=_session_config(settings, secret)))
     try:

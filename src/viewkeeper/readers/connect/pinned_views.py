@@ -161,9 +161,3 @@ class PinnedViews:
             self._older.remove(version)
             self._spark.get_session().catalog.dropGlobalTempView(version.name)
             shutil.rmtree(version.staging, ignore_errors=True)
-
-    @property
-    def version_count(self) -> int:
-        """How many versions there are now."""
-        with self._lock:
-            return len(self._newest) + len(self._older)
