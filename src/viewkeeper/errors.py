@@ -50,6 +50,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 
 class ViewkeeperError(Exception):
@@ -126,6 +127,24 @@ def reload_hint(views: Iterable[str] = ()) -> str:
     names = tuple(views)
     what = "its views" if not names else "it" if len(names) == 1 else "them"
     return f"`viewkeeper refresh {' '.join(names or ('VIEW',))}` loads {what} again"
+
+
+def require_libraries(what: str, extra: str, names: Iterable[str]) -> None:
+    """A ProjectError unless these libraries of an extra are installed."""
+    missing = [name for name in names if not _is_installed(name)]
+    if missing:
+        raise ProjectError(
+            f"{what} needs {', '.join(missing)}, which is not installed",
+            hint=f'pip install "viewkeeper[{extra}]"',
+        )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        # A package that it would be in is not there either.
+        return False
 
 
 class ProjectError(ViewkeeperError):

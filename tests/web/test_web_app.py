@@ -302,7 +302,7 @@ def test_run_refuses_what_cannot_be(
     assert open_to_all.exit_code == 2
     assert "VIEWKEEPER_WEB_TOKEN" in open_to_all.stderr
     assert call("-p", folder, "run", "--web", "--once", spark=spark).exit_code == 2
-    monkeypatch.setattr("viewkeeper.cli.commands.run_command.find_spec", lambda _: None)
+    monkeypatch.setattr("viewkeeper.cli.commands.run_command.WEB_LIBRARIES", ("not.there",))
     missing = call("-p", folder, "run", "--web", spark=spark)
     assert missing.exit_code == 2
     assert 'pip install "viewkeeper[web]"' in missing.stderr

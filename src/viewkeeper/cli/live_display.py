@@ -28,8 +28,7 @@ from viewkeeper.cli.format import amount_text, duration_text, kept_text
 from viewkeeper.cli.terminal import make_grid
 from viewkeeper.engine.event_log import BatchTally
 from viewkeeper.engine.operations.project_status import ProjectStatus, ViewStatus
-from viewkeeper.engine.report import BatchReport, StateChange
-from viewkeeper.errors import ViewkeeperError
+from viewkeeper.engine.report import BatchReport, Observer
 from viewkeeper.sources.kinds import position_text_of
 from viewkeeper.web.project_monitor import StatusReader
 
@@ -52,8 +51,9 @@ class DisplayStage:
     began: float
 
 
-class LiveDisplay:
-    """An observer with a screen; use as a context manager."""
+class LiveDisplay(Observer):
+    """An observer with a screen; use as a context manager. Of other events the log has lines, which
+    are shown above it."""
 
     def __init__(self, reader: StatusReader, target: Console) -> None:
         self._reader = reader
@@ -94,15 +94,6 @@ class LiveDisplay:
         self._recent.append((time.monotonic(), report))
         for view in report.views:
             self._fresh[view] = report.freshness or 0.0
-
-    def on_schema_change(self, view: str, what: str) -> None:
-        """The log has a line on it, which is shown above the display."""
-
-    def on_trouble(self, error: ViewkeeperError) -> None:
-        """The log has a line on it."""
-
-    def on_state_change(self, change: StateChange) -> None:
-        """The log has a line on it."""
 
     def render_display(self) -> RenderableType:
         """The whole display; called by its own thread, four times a second."""

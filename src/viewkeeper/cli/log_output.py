@@ -18,8 +18,10 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from viewkeeper.cli.format import as_json
-from viewkeeper.cli.terminal import print_note
+from viewkeeper.cli.terminal import cause_texts, print_note
 from viewkeeper.engine.event_log import LOGGER
+from viewkeeper.engine.report import Observer
+from viewkeeper.errors import ViewkeeperError
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
@@ -136,6 +138,19 @@ def display_handler(say: Callable[[str], None]) -> logging.Handler:
     handler.setLevel(logging.INFO)
     handler.setFormatter(TextFormatter())
     return handler
+
+
+class TroubleDetails(Observer):
+    """Says what troubles came from, for who wants to see more."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def on_trouble(self, error: ViewkeeperError) -> None:
+        trace = getattr(error, "traceback", None)
+        texts = [f"  caused by: {text}" for text in cause_texts(error)]
+        for text in texts if trace is None else [str(trace).rstrip()]:
+            self._say(text)
 
 
 @contextmanager

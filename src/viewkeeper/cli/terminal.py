@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -54,10 +55,16 @@ def show_error(message: str, detail: str | None, hint: str | None) -> None:
 
 def show_causes(error: BaseException) -> None:
     """What an error came from, innermost last."""
+    for text in cause_texts(error):
+        _print_part("  caused by", "2", text)
+
+
+def cause_texts(error: BaseException) -> Iterator[str]:
+    """What an error came from, a line each, innermost last."""
     cause = error.__cause__ or error.__context__
     while cause is not None:
         text = " ".join(str(cause).split())
-        _print_part("  caused by", "2", f"{type(cause).__name__}: {text}" if text else f"{cause!r}")
+        yield f"{type(cause).__name__}: {text}" if text else f"{cause!r}"
         cause = cause.__cause__ or cause.__context__
 
 

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from viewkeeper.demo.demo_world import VIEW, ledger_view
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import BatchReport, StateChange
+from viewkeeper.engine.report import BatchReport, Observer
 from viewkeeper.errors import ViewkeeperError
 
 RATE_SECONDS = 4.0
@@ -70,8 +70,8 @@ class JournalTally:
         return whole.splitlines()
 
 
-class DemoMeter:
-    """Counts what happens; an observer of the maintainer."""
+class DemoMeter(Observer):
+    """Counts what happens; what a change of state has of interest, `on_trouble` has said."""
 
     def __init__(self, clock: float, tally: JournalTally) -> None:
         self._tally = tally
@@ -107,9 +107,6 @@ class DemoMeter:
 
     def on_trouble(self, error: ViewkeeperError) -> None:
         self.troubles.append(str(error))
-
-    def on_state_change(self, change: StateChange) -> None:
-        """What it says of interest, `on_trouble` has said."""
 
     def take_sample(self, project: Project) -> None:
         views = project.newest_head().views

@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 
 from viewkeeper.engine.operations.project_status import ProjectStatus, ViewStatus
-from viewkeeper.engine.report import BatchReport, StateChange
+from viewkeeper.engine.report import BatchReport, Observer, StateChange
 from viewkeeper.errors import ViewkeeperError
 
 FRESHNESS_BUCKETS = (
@@ -79,8 +79,8 @@ class BatchMetrics:
                 self._freshness.labels(view).observe(report.freshness)
 
 
-class ProjectMetrics:
-    """An observer that counts, in a registry of its own."""
+class ProjectMetrics(Observer):
+    """Counts, in a registry of its own."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         count = partial(make_counter, registry)
@@ -89,9 +89,6 @@ class ProjectMetrics:
         self._loads = count("loads", "Loads that ended.", "view")
         self._shapes = count("schema_changes", "Schema changes that a view met.", "view")
         self._states = count("state_changes", "Views that stop, sources that go away ...", "kind")
-
-    def on_load_progress(self, view: str, stage: str) -> None:
-        """There is nothing to count."""
 
     def on_load_end(self, view: str, rows: int, seconds: float) -> None:
         self._loads.labels(view).inc()

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.signals import stop_on_signals
 from viewkeeper.cli.terminal import print_note, show_error
-from viewkeeper.errors import ProjectError, ViewkeeperError
+from viewkeeper.errors import require_libraries
 from viewkeeper.storage.stored_files import local_folder
 
 if TYPE_CHECKING:
@@ -191,30 +190,6 @@ class Watcher:
     log_end: Callable[[Report], None]
 
 
-class TroubleDetails:
-    """An observer that shows what troubles came from, for who wants to see more."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        from viewkeeper.engine.report import SilentObserver
-
-        silent = SilentObserver()
-        self.on_load_progress = silent.on_load_progress
-        self.on_load_end = silent.on_load_end
-        self.on_batch_commit = silent.on_batch_commit
-        self.on_schema_change = silent.on_schema_change
-        self.on_state_change = silent.on_state_change
-        self._say = say
-
-    def on_trouble(self, error: ViewkeeperError) -> None:
-        trace = getattr(error, "traceback", None)
-        if trace is not None:
-            self._say(str(trace).rstrip())
-        cause = error.__cause__
-        while cause is not None and trace is None:
-            self._say(f"  caused by: {type(cause).__name__}: {' '.join(str(cause).split())}")
-            cause = cause.__cause__
-
-
 @contextmanager
 def open_watcher(
     project: Project, level: str, form: str, is_live: bool, is_verbose: bool = False
@@ -222,6 +197,7 @@ def open_watcher(
     """The log of the run, and on a terminal the live display."""
     from viewkeeper.cli.log_output import (
         RunLogHandler,
+        TroubleDetails,
         display_handler,
         keeping_stderr,
         stderr_handler,
@@ -264,23 +240,13 @@ def open_site(
     if web is None:
         yield watcher
         return
-    require_web()
+    require_libraries("--web", "web", WEB_LIBRARIES)
     from viewkeeper.engine.report import ObserverGroup
     from viewkeeper.web.web_server import parse_address, read_token, serving_web
 
     with serving_web(project, parse_address(web), read_token(token_file)) as site:
         watcher.say(f"the web page is at {site.address.url}")
         yield replace(watcher, observer=ObserverGroup(watcher.observer, site.observer))
-
-
-def require_web() -> None:
-    """Refuse to go on without the libraries of the extra `web`."""
-    missing = [name for name in WEB_LIBRARIES if find_spec(name) is None]
-    if missing:
-        raise ProjectError(
-            f"--web needs {', '.join(missing)}, which is not installed",
-            hint='pip install "viewkeeper[web]"',
-        )
 
 
 def report_summary(report: Report) -> str:

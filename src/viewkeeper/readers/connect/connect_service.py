@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.jvm_launch import has_java_ended, start_error
 from viewkeeper.engine.spark.spark_session import SparkHandle
-from viewkeeper.errors import ProjectError, SparkUnavailableError
+from viewkeeper.errors import ProjectError, SparkUnavailableError, require_libraries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,19 +64,7 @@ class ConnectAddress:
 
 def require_connect() -> None:
     """Refuse to go on without the libraries of the extra `connect`."""
-    missing = [name for name in LIBRARIES if not _is_installed(name)]
-    if missing:
-        raise ProjectError(
-            f"Spark Connect needs {', '.join(missing)}, which is not installed",
-            hint='pip install "viewkeeper[connect]"',
-        )
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
+    require_libraries("Spark Connect", "connect", LIBRARIES)
 
 
 class ConnectService:
