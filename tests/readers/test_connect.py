@@ -285,7 +285,7 @@ def test_a_token_is_asked_for_and_sigterm_ends_all_processes(bank: Bank) -> None
     [
         (["0.0.0.0:15002"], "set VIEWKEEPER_CONNECT_TOKEN, or --token-file FILE, to a secret"),
         (["0.0.0.0:15002", "--token-file", "token"], "give --certificate FILE and --key FILE"),
-        (["--token-file", "nowhere"], "--token-file: nowhere cannot be read"),
+        (["--token-file", "nowhere"], "--token-file nowhere: it cannot be read"),
         (["--key", "key.pem"], "--certificate and --key belong together"),
         (["127.0.0.1:x"], 'serve: "x" is not a port'),
     ],

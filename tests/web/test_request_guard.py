@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from viewkeeper.errors import ProjectError
 from viewkeeper.web.request_guard import RequestGuard, WebRequest
-from viewkeeper.web.web_server import WebAddress, check_address, parse_address, read_token
+from viewkeeper.web.web_server import OPTION, parse_address
 
 TOKEN = "a token of some length"
 HERE = {"host": "127.0.0.1:8484"}
@@ -126,21 +128,27 @@ def test_wrong_ports_are_refused(text: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "views.example.test"])
 def test_an_address_that_others_reach_needs_a_token(host: str) -> None:
     with pytest.raises(ProjectError, match="everybody who reaches"):
-        check_address(WebAddress(host, 8484), None)
-    check_address(WebAddress(host, 8484), TOKEN)
-    check_address(WebAddress("localhost", 8484), None)
+        OPTION.require_secret(host, None)
+    OPTION.require_secret(host, TOKEN)
+    OPTION.require_secret("localhost", None)
 
 
 def test_tokens_come_from_the_environment_or_a_file(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VIEWKEEPER_WEB_TOKEN", f" {TOKEN}\n")
-    assert read_token(None) == TOKEN
+    assert OPTION.read_secret(None) == TOKEN
     monkeypatch.setenv("VIEWKEEPER_WEB_TOKEN", "short")
     with pytest.raises(ProjectError, match="fewer than 16"):
-        read_token(None)
+        OPTION.read_secret(None)
     monkeypatch.setenv("VIEWKEEPER_WEB_TOKEN", f"{TOKEN}\n{TOKEN}")
     with pytest.raises(ProjectError, match="is not one line of printable text"):
-        read_token(None)
+        OPTION.read_secret(None)
     monkeypatch.delenv("VIEWKEEPER_WEB_TOKEN")
-    assert read_token(None) is None
+    assert OPTION.read_secret(None) is None
+    with pytest.raises(ProjectError, match="gone: it cannot be read") as found:
+        OPTION.read_secret(tmp_path / "gone")
+    assert "VIEWKEEPER_WEB_TOKEN" in str(found.value.hint)
+    (tmp_path / "token").write_text("")
+    with pytest.raises(ProjectError, match="has 0 characters"):
+        OPTION.read_secret(tmp_path / "token")

@@ -302,6 +302,8 @@ def test_run_refuses_what_cannot_be(
     assert open_to_all.exit_code == 2
     assert "VIEWKEEPER_WEB_TOKEN" in open_to_all.stderr
     assert call("-p", folder, "run", "--web", "--once", spark=spark).exit_code == 2
+    unused = call("-p", folder, "run", "--once", "--web-token-file", "token", spark=spark)
+    assert (unused.exit_code, "needs --web" in unused.stderr) == (2, True)
     monkeypatch.setattr("viewkeeper.cli.commands.run_command.WEB_LIBRARIES", ("not.there",))
     missing = call("-p", folder, "run", "--web", spark=spark)
     assert missing.exit_code == 2

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 import uvicorn
 
@@ -23,15 +22,13 @@ from viewkeeper.engine.query.bounded_query import BoundedQueries
 from viewkeeper.engine.report import Observer, ObserverGroup
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ProjectError
-from viewkeeper.web.listen_address import ListenOption, read_secret, split_address
+from viewkeeper.web.listen_address import ListenOption
 from viewkeeper.web.project_metrics import make_registry
 from viewkeeper.web.project_monitor import EventMemory, StatusReader
-from viewkeeper.web.request_guard import TOKEN_MIN, RequestGuard, is_loopback
+from viewkeeper.web.request_guard import RequestGuard
 from viewkeeper.web.web_app import WebState, make_app
 
-HOST, PORT = "127.0.0.1", 8484
-OPTION = ListenOption("--web", HOST, PORT)
-TOKEN_VARIABLE = "VIEWKEEPER_WEB_TOKEN"
+OPTION = ListenOption("--web", "127.0.0.1", 8484, "--web-token-file", "VIEWKEEPER_WEB_TOKEN")
 START_SECONDS, STOP_SECONDS = 60.0, 5.0
 REQUESTS_MAX = 200
 
@@ -55,22 +52,7 @@ def parse_address(text: str) -> WebAddress:
     >>> parse_address(""), parse_address("9000").port, parse_address("[::1]:80").host
     (WebAddress(host='127.0.0.1', port=8484), 9000, '::1')
     """
-    return WebAddress(*split_address(text, OPTION))
-
-
-def read_token(file: Path | None) -> str | None:
-    """The token that callers must know, of a file or an environment variable."""
-    return read_secret(file, "--web-token-file", TOKEN_VARIABLE, "the web page")
-
-
-def check_address(address: WebAddress, token: str | None) -> None:
-    """Refuse an address that others can reach without a token."""
-    if token is None and not is_loopback(address.host):
-        raise ProjectError(
-            f"--web {address.host}: everybody who reaches this address could read the views",
-            hint=f"set {TOKEN_VARIABLE}, or --web-token-file FILE, to a secret of at least "
-            f"{TOKEN_MIN} characters",
-        )
+    return WebAddress(*OPTION.split_address(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +66,7 @@ class WebSite:
 @contextmanager
 def serving_web(project: Project, address: WebAddress, token: str | None) -> Iterator[WebSite]:
     """Serve the page of a project for as long as the block lasts."""
-    check_address(address, token)
+    OPTION.require_secret(address.host, token)
     with open_listener(address) as listener:
 
         def settings_now() -> Settings:

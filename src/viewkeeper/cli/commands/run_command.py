@@ -140,6 +140,8 @@ def run(
     for word, is_given in (("--standby", standby), ("--web", web is not None)):
         if is_given and once:
             raise click.UsageError(f"{word} and --once exclude each other")
+    if web_token_file is not None and web is None:
+        raise click.UsageError("--web-token-file needs --web")
     with invocation.open_project(algorithm, level) as project:
         for name in (*full_refresh, *reanchor):
             project.view(name)
@@ -242,9 +244,9 @@ def open_site(
         return
     require_libraries("--web", "web", WEB_LIBRARIES)
     from viewkeeper.engine.report import ObserverGroup
-    from viewkeeper.web.web_server import parse_address, read_token, serving_web
+    from viewkeeper.web.web_server import OPTION, parse_address, serving_web
 
-    with serving_web(project, parse_address(web), read_token(token_file)) as site:
+    with serving_web(project, parse_address(web), OPTION.read_secret(token_file)) as site:
         watcher.say(f"the web page is at {site.address.url}")
         yield replace(watcher, observer=ObserverGroup(watcher.observer, site.observer))
 

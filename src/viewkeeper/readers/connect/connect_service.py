@@ -62,11 +62,6 @@ class ConnectAddress:
         return f"sc://{f'localhost:{self.port}' if plain else self.place}/;token=TOKEN"
 
 
-def require_connect() -> None:
-    """Refuse to go on without the libraries of the extra `connect`."""
-    require_libraries("Spark Connect", "connect", LIBRARIES)
-
-
 class ConnectService:
     """An endpoint that clients can use."""
 
@@ -88,7 +83,7 @@ class ConnectService:
 @contextmanager
 def serving_connect(settings: Settings, address: ConnectAddress) -> Iterator[ConnectService]:
     """Serve the views of a project. The port is taken before Spark is started, which is slow."""
-    require_connect()
+    require_libraries("Spark Connect", "connect", LIBRARIES)
     # The library writes what it also raises.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import grpc
@@ -189,7 +184,11 @@ def _open_port(server: Any, address: ConnectAddress) -> int:
             hint="choose another one: viewkeeper serve HOST:PORT",
         ) from None
     except OSError as error:
-        raise ProjectError("the certificate cannot be read", detail=str(error)) from None
+        raise ProjectError(
+            "the certificate cannot be read",
+            detail=str(error),
+            hint="name files in PEM that this user may read: --certificate FILE --key FILE",
+        ) from None
 
 
 def _read_certificate(certificate: Path, key: Path) -> tuple[bytes, bytes]:

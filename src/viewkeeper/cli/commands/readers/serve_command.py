@@ -66,19 +66,24 @@ def serve(
         HOST,
         PORT,
         ConnectAddress,
-        require_connect,
         serving_connect,
     )
-    from viewkeeper.web.listen_address import ListenOption, read_secret, split_address
+    from viewkeeper.web.listen_address import ListenOption
+    from viewkeeper.web.request_guard import is_loopback
 
     if (certificate is None) != (key is None):
         raise click.UsageError("--certificate and --key belong together")
-    require_connect()
-    host, port = split_address(address, ListenOption("serve", HOST, PORT))
-    token = read_secret(token_file, "--token-file", TOKEN_VARIABLE, "the endpoint")
+    option = ListenOption("serve", HOST, PORT, "--token-file", TOKEN_VARIABLE)
+    host, port = option.split_address(address)
+    token = option.read_secret(token_file)
+    option.require_secret(host, token)
     tls = None if certificate is None or key is None else (certificate, key)
+    if tls is None and not is_loopback(host):
+        raise ProjectError(
+            f"serve {host}: clients send a token by TLS only",
+            hint="give --certificate FILE and --key FILE",
+        )
     wanted = ConnectAddress(host, port, token, tls)
-    check_reach(wanted.host, token, has_certificate=tls is not None)
     with (
         stop_on_signals("the answers under way") as stop,
         serving_connect(settings, wanted) as service,
@@ -86,22 +91,3 @@ def serve(
         click.echo(f"the views are at {service.address.url}")
         service.serve_until(stop)
     return 0
-
-
-def check_reach(host: str, token: str | None, has_certificate: bool) -> None:
-    """Refuse an address that others can reach without a token, or with one that they can hear."""
-    from viewkeeper.web.request_guard import TOKEN_MIN, is_loopback
-
-    if is_loopback(host):
-        return
-    if token is None:
-        raise ProjectError(
-            f"serve {host}: everybody who reaches this address could read the views",
-            hint=f"set {TOKEN_VARIABLE}, or --token-file FILE, to a secret of at least "
-            f"{TOKEN_MIN} characters",
-        )
-    if not has_certificate:
-        raise ProjectError(
-            f"serve {host}: clients send a token by TLS only",
-            hint="give --certificate FILE and --key FILE",
-        )
