@@ -300,6 +300,21 @@ def test_wrong_options_are_refused_with_a_hint(
     assert said in result.output
 
 
+def test_the_address_for_clients_says_what_they_need() -> None:
+    certificate = (Path("certificate.pem"), Path("key.pem"))
+    found = [
+        connect_service.ConnectAddress("127.0.0.1", 9, token, files).url
+        for token in (None, TOKEN)
+        for files in (None, certificate)
+    ]
+    assert found == [
+        "sc://127.0.0.1:9",
+        "sc://127.0.0.1:9/;use_ssl=true",
+        "sc://localhost:9/;token=TOKEN",
+        "sc://127.0.0.1:9/;use_ssl=true;token=TOKEN",
+    ]
+
+
 def test_a_port_that_is_taken_is_said_before_spark_starts(bank: Bank) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

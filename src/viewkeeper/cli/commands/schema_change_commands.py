@@ -14,21 +14,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from viewkeeper.cli.format import as_json
+from viewkeeper.cli.format import amount_text, as_json, as_text
 from viewkeeper.cli.invocation import Invocation
-
-if TYPE_CHECKING:
-    from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
-    from viewkeeper.warehouse.metadata.head import ViewHead
-
-
-from viewkeeper.cli.format import amount_text, as_text
 from viewkeeper.cli.terminal import print_note
 from viewkeeper.engine.evolution.text_difference import changed_lines
 
 if TYPE_CHECKING:
     from viewkeeper.engine.evolution.preview import Preview
     from viewkeeper.engine.evolution.proposals import Proposed
+    from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
+    from viewkeeper.warehouse.metadata.head import ViewHead
 
 CHANGES_EPILOG = """\b
 Examples:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ class ConnectAddress:
 
     host: str
     port: int
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     certificate: tuple[Path, Path] | None = None
     """The files of the certificate and of its key."""
 
@@ -56,10 +56,11 @@ class ConnectAddress:
     def url(self) -> str:
         """The URL for clients on this machine; the token itself is theirs to put in. Without TLS
         they send it to the name localhost only."""
-        if self.token is None:
-            return f"sc://{self.place}"
-        plain = self.certificate is None
-        return f"sc://{f'localhost:{self.port}' if plain else self.place}/;token=TOKEN"
+        words = ["use_ssl=true"] if self.certificate is not None else []
+        words += ["token=TOKEN"] if self.token is not None else []
+        is_named = self.token is not None and self.certificate is None
+        place = f"localhost:{self.port}" if is_named else self.place
+        return f"sc://{place}/;{';'.join(words)}" if words else f"sc://{place}"
 
 
 class ConnectService:
