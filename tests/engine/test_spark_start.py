@@ -96,7 +96,8 @@ def test_the_last_words_of_java_are_in_the_error(monkeypatch: pytest.MonkeyPatch
 
 def test_a_machine_without_room_is_given_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     full = "OutOfMemoryError: unable to create native thread: possibly out of memory\n"
-    launches = Launches(monkeypatch, full, full, "the third\n", "the fourth\n")
+    # One that is killed for its memory has no time to say so.
+    launches = Launches(monkeypatch, full, "", "the third\n", "the fourth\n")
     with pytest.raises(SparkUnavailableError) as found:
         launch_jvm({"spark.master": "local[1]"})
     assert str(found.value.detail).endswith("Java said: the third")
@@ -104,7 +105,7 @@ def test_a_machine_without_room_is_given_some_time(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_secret_is_in_the_arguments_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    launches = Launches(monkeypatch, "")
+    launches = Launches(monkeypatch, "over\n")
     secret = {
         "spark.authenticate.secret": "a",
         "spark.connect.authenticate.token": "b",

@@ -77,9 +77,12 @@ def launch_jvm(settings: Mapping[str, str]) -> None:
         except (RuntimeError, OSError, Py4JError) as error:
             # PySpark says that the JVM has ended; why, it has said itself.
             said = words.hear_out()
-            is_there = SparkContext._gateway is not None
-            if pause is None or is_there or not NO_ROOM.search(f"{error} {said}"):
-                raise start_error(error, said) from error
+            # One that ended without a word was killed, most often for its memory.
+            is_passing = NO_ROOM.search(f"{error} {said}") or (
+                isinstance(error, RuntimeError) and not said
+            )
+            if pause is None or SparkContext._gateway is not None or not is_passing:
+                raise start_error(error, said or "nothing") from error
             time.sleep(pause)
         else:
             return
@@ -102,7 +105,7 @@ class LastWords:
         return b"".join(self._lines.copy()).decode(errors="replace").strip()
 
 
-def start_error(error: Exception, words: str = "") -> SparkUnavailableError:
+def start_error(error: Exception, words: str | None = None) -> SparkUnavailableError:
     """The error for a start that failed, with the JVM's own last words.
 
     >>> error = RuntimeError("Java gateway process exited before sending its port number.")
