@@ -171,7 +171,7 @@ class EventMemory:
                 changes.update(noted.report.source_changes)
             return Remembered(
                 since=self._since,
-                total=BatchTally(*(getattr(self._total, name) for name in BATCH_FIELDS)),
+                total=replace(self._total),
                 batches=tuple(self._batches),
                 events=tuple(self._events),
                 views={name: tally.copy_tally() for name, tally in self._views.items()},
@@ -188,9 +188,6 @@ class EventMemory:
 
     def _note_event(self, kind: str, text: str, hint: str | None, is_bad: bool) -> None:
         self._events.append(NotedEvent(self._clock(), kind, text, hint, is_bad))
-
-
-BATCH_FIELDS = tuple(BatchTally.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
