@@ -265,6 +265,7 @@ def test_a_server_that_does_not_start_in_time_is_not_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_server, "START_SECONDS", 0.0)
+    before = set(threading.enumerate())
     with open_project(make_shop(tmp_path / "shop")) as project:
         address = WebAddress("127.0.0.1", 0)
         with (
@@ -272,7 +273,8 @@ def test_a_server_that_does_not_start_in_time_is_not_left(
             serving_web(project, address, None),
         ):
             pass
-    assert "viewkeeper-web" not in {thread.name for thread in threading.enumerate()}
+    left = set(threading.enumerate()) - before
+    assert "viewkeeper-web" not in {thread.name for thread in left}
 
 
 def test_an_unexpected_error_of_the_status_is_shown_and_read_over(tmp_path: Path) -> None:
