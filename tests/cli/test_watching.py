@@ -220,7 +220,7 @@ def test_the_live_display_waits_for_no_source(shop: Path) -> None:
         display.say("a line of the log")
         assert not answer.is_set()
         answer.set()
-    assert "starting, 0 ms" in out.getvalue()
+    assert "starting, " in out.getvalue()
     assert "a line of the log" in out.getvalue()
 
 
@@ -234,7 +234,7 @@ def test_the_live_display_shows_views_sources_and_throughput(shop: Path) -> None
         display.on_load_progress("order_lines", "scanning and joining")
         display.console.print(display.render_display())
         shown = out.getvalue()
-        for text in ("order_lines", "not loaded yet", "away", "scanning and joining, 0 ms"):
+        for text in ("order_lines", "not loaded yet", "away", "scanning and joining, "):
             assert text in shown
         display.on_batch_commit(BATCH)
         display.console.print(display.render_display())
