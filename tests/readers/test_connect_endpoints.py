@@ -126,7 +126,7 @@ def safe(bank: Bank) -> Iterator[SafeEndpoint]:
     certificate, key = make_certificate(bank.folder)
     words = ("--certificate", str(certificate), "--key", str(key))
     with serving(bank.folder, *words, environment={"VIEWKEEPER_CONNECT_TOKEN": TOKEN}) as endpoint:
-        assert endpoint.url.endswith(f":{endpoint.port}/;token=TOKEN")
+        assert endpoint.url.endswith(f":{endpoint.port}/;use_ssl=true;token=TOKEN")
         yield SafeEndpoint(bank, endpoint, certificate)
 
 
