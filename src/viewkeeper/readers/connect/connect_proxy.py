@@ -94,7 +94,7 @@ class ConnectProxy(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
         self._spark = spark
         self._views = views
         self._tokens = tokens
-        self._operations = RunningOperations(views)
+        self._operations = RunningOperations(views.release_pin)
 
     def service(self, handler_call_details: Any) -> Any:
         """What answers a method."""

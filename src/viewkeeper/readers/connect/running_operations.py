@@ -3,6 +3,9 @@
 A client may lose its connection in the middle of an answer and take it up again, so the end of a
 stream is not the end of a query. It has ended when the client says so, when its session is over, or
 when nobody has asked for it for longer than Spark itself keeps what was abandoned.
+
+A client may also send a query again under the name that it has. Whether Spark runs it once more or
+says that it is there, nothing that either of them reads goes before both are over.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from viewkeeper.readers.connect.pinned_views import PinnedViews, ViewPin
+from viewkeeper.readers.connect.pinned_views import ViewPin
 
 ABANDONED_SECONDS = 360.0
 """Spark gives an answer up that nobody has asked for during five minutes."""
@@ -23,11 +26,11 @@ ABANDONED_SECONDS = 360.0
 class RunningOperation:
     """A query: what it reads, the text that the client knows it by, and who takes its answer."""
 
-    pin: ViewPin
-    text: Any
-    """The relation of a `spark.sql`, as the client sent it; None for other plans."""
-    streams: int
     asked: float
+    pins: list[ViewPin] = field(default_factory=list)
+    text: Any = None
+    """The relation of a `spark.sql`, as the client sent it; None for other plans."""
+    streams: int = 0
     has_ended: bool = False
 
 
@@ -36,10 +39,12 @@ Key = tuple[str, str]
 
 
 class RunningOperations:
-    """The queries of all clients; for any thread."""
+    """The queries of all clients; for any thread. `release` gives a pin back."""
 
-    def __init__(self, views: PinnedViews, now: Callable[[], float] = time.monotonic) -> None:
-        self._views = views
+    def __init__(
+        self, release: Callable[[ViewPin], None], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._release = release
         self._now = now
         self._lock = threading.Lock()
         self._running: dict[Key, RunningOperation] = {}
@@ -47,10 +52,10 @@ class RunningOperations:
     def begin_operation(self, key: Key, pin: ViewPin, text: Any) -> None:
         """A query begins, and its answer is being taken."""
         with self._lock:
-            before = self._running.pop(key, None)
-            self._running[key] = RunningOperation(pin, text, 1, self._now())
-        if before is not None:
-            self._views.release_pin(before.pin)
+            found = self._running.setdefault(key, RunningOperation(self._now()))
+            found.pins.append(pin)
+            found.text, found.has_ended = text, False
+            found.streams += 1
         self._end_abandoned()
 
     def resume_operation(self, key: Key) -> Any:
@@ -95,6 +100,6 @@ class RunningOperations:
                 for key, found in self._running.items()
                 if found.streams == 0 and (found.has_ended or found.asked < oldest)
             ]
-            pins = [self._running.pop(key).pin for key in ended]
+            pins = [pin for key in ended for pin in self._running.pop(key).pins]
         for pin in pins:
-            self._views.release_pin(pin)
+            self._release(pin)
