@@ -21,50 +21,39 @@ sweep, Spark SQL, write, three stages of one pipeline in one task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from viewkeeper.engine.batch.own_relations import multiply_copies
+from viewkeeper.delta.exact_cast import exact_cast
+from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.batch.own_relations import Ask, OwnRelations, multiply_copies
+from viewkeeper.engine.connections.open_sources import Openers
 from viewkeeper.engine.spark.job_control import limit_job, spark_schema
 from viewkeeper.engine.spark.task_errors import Courier
-from viewkeeper.errors import ViewkeeperError
-from viewkeeper.stages.fold import pre_aggregate
-from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.errors import BrokenQueryError, ViewkeeperError, blame_view
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, slice_origins
+from viewkeeper.maintain.view_change import change_in_pages, project_outputs, run_pages
+from viewkeeper.stages.fold import combine_partials, pre_aggregate
+from viewkeeper.storage.storage_path import StoragePath
+from viewkeeper.updates.queue import BatchChanges
+from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
+from viewkeeper.view.definition import Core, Field, Fold, Relation, ViewDefinition
 from viewkeeper.view.expression import Expression
 from viewkeeper.view.render import quote_name, spark_sql_of, spark_type_of
 from viewkeeper.view.sweep_plan import SweepPlan
-from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows, write_stream
 from viewkeeper.warehouse.metadata.record import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-import time
-from collections import Counter
-from collections.abc import Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
-from typing import TypeVar
-
-from viewkeeper.delta.exact_cast import exact_cast
-from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.batch.own_relations import Ask, OwnRelations
-from viewkeeper.engine.connections.open_sources import Openers
-from viewkeeper.errors import BrokenQueryError, blame_view
-from viewkeeper.maintain.sweep_family.batch_sweep import Part, slice_origins
-from viewkeeper.maintain.view_change import change_in_pages, project_outputs, run_pages
-from viewkeeper.stages.fold import combine_partials
-from viewkeeper.storage.storage_path import StoragePath
-from viewkeeper.updates.queue import BatchChanges
-from viewkeeper.updates.source_protocol import Answer, Lookup, Snapshot
-from viewkeeper.view.definition import Core, Field, Fold, Relation, ViewDefinition
-from viewkeeper.warehouse.lake.data_files import write_rows, write_stream
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
