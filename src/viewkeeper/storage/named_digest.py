@@ -102,7 +102,8 @@ def write_parquet(
             written = DigestNamedFile(writer, first)
             yield written
         except BaseException:
-            with suppress(OSError):
+            # What went wrong first is what counts.
+            with suppress(OSError, pa.ArrowException, ValueError):
                 writer.close()
             raise
         with disk.translate_os_errors("write", first):
