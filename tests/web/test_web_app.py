@@ -6,7 +6,9 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,8 +20,8 @@ from tests.web.test_metrics import wait_until
 from viewkeeper.engine.project import open_project
 from viewkeeper.engine.query.bounded_query import BoundedQueries, QueryBounds
 from viewkeeper.engine.settings.project_file import Settings, read_settings
-from viewkeeper.errors import DefinitionError, ExpressionError, ProjectError
-from viewkeeper.web import web_server
+from viewkeeper.errors import DefinitionError, ExpressionError, ProjectError, WarehouseError
+from viewkeeper.web import project_monitor, web_app, web_server
 from viewkeeper.web.project_monitor import StatusReader
 from viewkeeper.web.web_server import WebAddress, serving_web
 
@@ -275,6 +277,32 @@ def test_a_server_that_does_not_start_in_time_is_not_left(
             pass
     left = set(threading.enumerate()) - before
     assert "viewkeeper-web" not in {thread.name for thread in left}
+
+
+def test_probes_that_wait_take_no_threads_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_app, "FIGURE_AGE", (0.0, 300.0))
+    answer, waits = threading.Event(), threading.Event()
+
+    def gather_late(*_: object, **__: object) -> NoReturn:
+        waits.set()
+        answer.wait(300)
+        raise WarehouseError("late")
+
+    monkeypatch.setattr(project_monitor, "gather_status", gather_late)
+    with (
+        open_project(make_shop(tmp_path / "shop")) as project,
+        serving_web(project, WebAddress("127.0.0.1", 0), None) as served,
+        ThreadPoolExecutor(60) as probes,
+    ):
+        site = Site(served.address, tmp_path / "shop")
+        found = [probes.submit(site.ask, "/readyz") for _ in range(60)]
+        assert waits.wait(60)
+        assert site.ask("/api/views/lines").status == 404
+        assert not any(each.done() for each in found)
+        answer.set()
+        assert {each.result().status for each in found} == {503}
 
 
 def test_an_unexpected_error_of_the_status_is_shown_and_read_over(tmp_path: Path) -> None:

@@ -88,15 +88,24 @@ class WebState:
     streams: int = 0
     _news: tuple[int, str] = (-1, "")
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reading: asyncio.Future[StatusReading] | None = None
 
     @property
     def settings(self) -> Settings:
         return self.settings_now()
 
+    async def read_status(self, age: tuple[float, float]) -> StatusReading:
+        """The status; one thread waits for all who ask meanwhile, so that many who ask while a
+        source hangs take no threads from others."""
+        if self._reading is None or self._reading.done():
+            waiting = run_in_threadpool(self.reader.read_latest, *age)
+            self._reading = asyncio.ensure_future(waiting)
+        return await asyncio.shield(self._reading)
+
     async def read_news(self) -> tuple[int, str]:
         """The number of the last reading, and everything as JSON; made once for all streams."""
         async with self._making:
-            reading = await run_in_threadpool(self.reader.read_latest, *PAGE_AGE)
+            reading = await self.read_status(PAGE_AGE)
             if reading.number != self._news[0]:
                 facts = await run_in_threadpool(self.make_facts, reading)
                 self._news = reading.number, json.dumps(facts, separators=(",", ":"))
@@ -219,7 +228,7 @@ def ready_by(state: WebState) -> Answer:
     """Whether every view is loaded and none has stopped; with numbers, and no names."""
 
     async def answer(_: Request) -> Response:
-        reading = await run_in_threadpool(state.reader.read_latest, *FIGURE_AGE)
+        reading = await state.read_status(FIGURE_AGE)
         if reading.status is None or reading.trouble is not None:
             return PlainTextResponse("not ready: the warehouse cannot be read\n", 503)
         views = reading.status.views
@@ -234,7 +243,7 @@ def ready_by(state: WebState) -> Answer:
 
 def metrics_by(state: WebState) -> Answer:
     async def answer(_: Request) -> Response:
-        await run_in_threadpool(state.reader.read_latest, *FIGURE_AGE)
+        await state.read_status(FIGURE_AGE)
         body = await run_in_threadpool(generate_latest, state.registry)
         return Response(body, media_type=CONTENT_TYPE_LATEST)
 
@@ -243,7 +252,7 @@ def metrics_by(state: WebState) -> Answer:
 
 def status_by(state: WebState) -> Answer:
     async def answer(_: Request) -> Response:
-        reading = await run_in_threadpool(state.reader.read_latest, *PAGE_AGE)
+        reading = await state.read_status(PAGE_AGE)
         return JSONResponse(await run_in_threadpool(state.make_facts, reading))
 
     return answer
