@@ -40,7 +40,8 @@ exact way out. Facts that a program may want are attributes.
     │   └── ExpectationError    a script expects what did not happen
     ├── HistoryError            a history to be checked is wrong; knows the place in it
     ├── RefusedRequestError     a client of an endpoint asks for what readers may not do
-    └── SparkUnavailableError   Spark or Java cannot be started
+    ├── SparkUnavailableError   Spark or Java cannot be started
+    └── JobLostError            a job on Spark was cancelled at its time limit, or lost
 """
 
 from __future__ import annotations
@@ -484,6 +485,11 @@ class RefusedRequestError(ViewkeeperError):
 
 class SparkUnavailableError(ViewkeeperError):
     """Spark or Java cannot be started."""
+
+
+class JobLostError(ViewkeeperError):
+    """A job on Spark took too long and was cancelled, or its executors were lost; what needs it is
+    tried again."""
 
 
 class SimulationError(ViewkeeperError):

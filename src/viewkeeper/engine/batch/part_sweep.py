@@ -37,8 +37,8 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.own_relations import Ask, OwnRelations, multiply_copies
 from viewkeeper.engine.connections.open_sources import Openers
 from viewkeeper.engine.spark.job_control import limit_job, spark_schema
-from viewkeeper.engine.spark.task_errors import Courier
-from viewkeeper.errors import BrokenQueryError, ViewkeeperError, blame_view
+from viewkeeper.engine.spark.task_errors import Courier, shorten_detail
+from viewkeeper.errors import BrokenQueryError, JobLostError, ViewkeeperError, blame_view
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, slice_origins
 from viewkeeper.maintain.view_change import change_in_pages, project_outputs, run_pages
 from viewkeeper.stages.fold import combine_partials, pre_aggregate
@@ -270,7 +270,9 @@ def run_inline(batch: Batch, tasks: Sequence[PartTask]) -> list[PartResult]:
 def run_on_spark(
     spark: SparkSession, batch: Batch, tasks: Sequence[PartTask], minutes: float
 ) -> list[PartResult]:
-    """Every part as a task of one job."""
+    """Every part as a task of one job; if the job is lost, that is every view's error."""
+    from py4j.protocol import Py4JJavaError
+
     shared = spark.sparkContext.broadcast((_for_tasks(batch), tuple(tasks)))
 
     def sweep(number: int) -> PartResult:
@@ -281,8 +283,15 @@ def run_on_spark(
         with limit_job(spark, f"batch {batch.number} of {batch.reader}", minutes):
             numbers = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
             return numbers.map(sweep).collect()
+    except Py4JJavaError as error:
+        # A task returns what is wrong with its view: this is of the cluster.
+        detail = shorten_detail(str(error.java_exception))
+        lost: ViewkeeperError = JobLostError("Spark gave up a job of the batch", detail=detail)
+    except JobLostError as error:
+        lost = error
     finally:
         shared.destroy()
+    return [PartResult(view, error=lost) for view in dict.fromkeys(task.view for task in tasks)]
 
 
 def _for_tasks(batch: Batch) -> Batch:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from viewkeeper.engine.spark.error_silence import silence_errors
+from viewkeeper.errors import JobLostError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,18 +28,19 @@ def limit_job(
 ) -> Iterator[None]:
     """A job group that is cancelled after a time limit; pools share the task slots fairly.
 
-    What fails in it is raised, and printed nowhere.
+    What fails in it is raised, and printed nowhere; what fails after the limit is a JobLostError.
     """
     context = spark.sparkContext
     group = f"viewkeeper {what}"
     context.setJobGroup(group, group, interruptOnCancel=True)
     context.setLocalProperty("spark.scheduler.pool", pool)
-    done = threading.Event()
+    done, is_late = threading.Event(), threading.Event()
 
     def cancel_late() -> None:
         # Again and again: what was still being planned at the limit becomes a job after it.
         seconds = minutes * 60
         while not done.wait(seconds):
+            is_late.set()
             context.cancelJobGroup(group)
             seconds = CANCEL_SECONDS
 
@@ -46,6 +48,13 @@ def limit_job(
     try:
         with silence_errors():
             yield
+    except Exception as error:
+        if is_late.is_set():
+            raise JobLostError(
+                f"a job on Spark took longer than {minutes:g} minutes, and was cancelled",
+                hint="see whether Spark has workers; `spark: {job_minutes: ...}` gives jobs longer",
+            ) from error
+        raise
     finally:
         done.set()
 

@@ -64,6 +64,7 @@ KINDS: Mapping[str, type[ViewkeeperError]] = {
         errors.HistoryError,
         errors.RefusedRequestError,
         errors.SparkUnavailableError,
+        errors.JobLostError,
         errors.SimulationError,
         errors.ExpectationError,
     )

@@ -1,9 +1,10 @@
 """When something that went wrong is tried again in a run, though nobody starts the run again.
 
-A missing grant, a table that is not there yet, a publication without a table, a full disk: people
-mend these, and the run should notice. So a view whose load failed, and one that stopped for an
-error of a source, are tried again after 1, 2, 4 ... seconds, up to a minute. What cannot be mended
-so stays as it is: changes that a source has lost, and what is stored that contradicts them.
+A missing grant, a table that is not there yet, a publication without a table, a full disk, a
+cluster without workers: people mend these, and the run should notice. So a view whose load failed,
+and one that stopped for an error of a source or for a lost job, are tried again after 1, 2, 4 ...
+seconds, up to a minute. What cannot be mended so stays as it is: changes that a source has lost,
+and what is stored that contradicts them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from viewkeeper.errors import BarrierError, GapError, SourceAwayError, SourceError, ViewkeeperError
+from viewkeeper.errors import (
+    BarrierError,
+    GapError,
+    JobLostError,
+    SourceAwayError,
+    SourceError,
+    ViewkeeperError,
+)
 
 RETRY_SECONDS_MAX = 60.0
 CALM_SECONDS = 2 * RETRY_SECONDS_MAX
@@ -19,13 +27,13 @@ CALM_SECONDS = 2 * RETRY_SECONDS_MAX
 
 
 def can_be_mended(error: ViewkeeperError) -> bool:
-    """Whether somebody may mend at a source what has stopped a view, without loading it again.
+    """Whether somebody may mend what has stopped a view, without loading it again.
 
     >>> can_be_mended(SourceError("shop", "permission denied")), can_be_mended(GapError("shop", ""))
     (True, False)
     """
     lasting = isinstance(error, GapError | BarrierError | SourceAwayError)
-    return isinstance(error, SourceError) and not lasting
+    return isinstance(error, SourceError | JobLostError) and not lasting
 
 
 @dataclass(frozen=True, slots=True)
