@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import pytest
 import viewkeeper
 from tests.engine.by_hand import load_by_hand
 from tests.engine.shop import LINES, Shop, rows_of
+from tests.engine.test_run import eventually, run_beside
 from tests.network import Proxy
 from viewkeeper.engine.loop import run_until
 from viewkeeper.engine.report import Report, SilentObserver
@@ -33,36 +32,14 @@ VIEWS = {
 ADVANCES = 5
 
 
-@contextmanager
-def running(project: viewkeeper.Project) -> Iterator[None]:
-    """The project's run without Spark, in a thread; what it raised is raised here."""
-    stop, raised = threading.Event(), list[BaseException]()
+def running(project: viewkeeper.Project) -> AbstractContextManager[None]:
+    """The project's run without Spark, in a thread."""
 
-    def run() -> None:
-        try:
-            with project.open_maintainer("run", SilentObserver()) as keeper:
-                run_until(keeper, Report(), stop)
-        except BaseException as error:
-            raised.append(error)
-            raise
+    def run(stop: threading.Event) -> None:
+        with project.open_maintainer("run", SilentObserver()) as keeper:
+            run_until(keeper, Report(), stop)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(timeout=120)
-    assert not raised
-    assert not thread.is_alive()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for something that must come; the limit only ends a run that hangs."""
-    until = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.02)
+    return run_beside(run)
 
 
 @pytest.fixture

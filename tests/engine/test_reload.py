@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.cli.conftest import call
 from tests.engine.shop import LINES, Shop, rows_of
-from tests.engine.test_run import Gate, eventually
+from tests.engine.test_run import Gate, eventually, running
 from tests.sources.postgres_shop import Shop as PostgresShop
 from viewkeeper.engine.query.query_socket import NAME, send_request
 from viewkeeper.engine.reload import project_reload
@@ -38,29 +37,6 @@ class Heard(SilentObserver):
 
     def has(self, kind: str, word: str = "") -> bool:
         return any(each.kind == kind and word in each.text for each in [*self.changes])
-
-
-@contextmanager
-def running(project: viewkeeper.Project, heard: Heard) -> Iterator[None]:
-    """The project's run, in a thread; what it raised is raised here."""
-    stop, raised = threading.Event(), list[BaseException]()
-
-    def run() -> None:
-        try:
-            project.run(heard, stop)
-        except BaseException as error:
-            raised.append(error)
-            raise
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(timeout=120)
-    assert not raised
-    assert not thread.is_alive()
 
 
 @pytest.fixture

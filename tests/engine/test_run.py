@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,18 @@ JOIN shop.orders o ON o.customer_id = c.id"""
 
 
 @contextmanager
-def running(
-    project: viewkeeper.Project, observer: viewkeeper.Observer | None = None
-) -> Iterator[None]:
-    """The project's run, in a thread; what it raised is raised here."""
+def run_beside(run: Callable[[threading.Event], object]) -> Iterator[None]:
+    """What runs until it is told to stop, in a thread; what it raised is raised here."""
     stop, raised = threading.Event(), list[BaseException]()
 
-    def run() -> None:
+    def run_in_thread() -> None:
         try:
-            project.run(observer, stop=stop)
+            run(stop)
         except BaseException as error:
             raised.append(error)
             raise
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run_in_thread)
     thread.start()
     try:
         yield
@@ -45,12 +43,19 @@ def running(
     assert not thread.is_alive()
 
 
+def running(
+    project: viewkeeper.Project, observer: viewkeeper.Observer | None = None
+) -> AbstractContextManager[None]:
+    """The project's run, in a thread."""
+    return run_beside(lambda stop: project.run(observer, stop=stop))
+
+
 def eventually(holds: Callable[[], bool]) -> None:
     """Wait for something that must come; the limit only ends a run that hangs."""
     until = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < until, "it never came"
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 @pytest.fixture
