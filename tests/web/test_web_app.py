@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import uvicorn
 from pyspark.sql import SparkSession
 
 from tests.cli.conftest import call
@@ -266,6 +268,10 @@ def test_a_port_that_is_taken_is_an_error(spark: SparkSession, tmp_path: Path) -
 def test_a_server_that_does_not_start_in_time_is_not_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def start_late(*_: object, **__: object) -> None:
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", start_late)
     monkeypatch.setattr(web_server, "START_SECONDS", 0.0)
     before = set(threading.enumerate())
     with open_project(make_shop(tmp_path / "shop")) as project:
