@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.engine.running_project import running, wait_until
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine.batch import batch_runner
+from viewkeeper.engine.batch import batch_runner, part_sweep
 from viewkeeper.engine.spark import job_control
 
 NAMES = "SELECT o.id, c.name FROM shop.orders o JOIN crm.customer c ON c.id = o.customer_id"
@@ -58,7 +58,7 @@ def test_a_batch_whose_job_somebody_cancels_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    run, attempts = batch_runner.run_on_spark, list[int]()
+    run, attempts = part_sweep.run_on_spark, list[int]()
 
     def run_and_cancel(*given: Any) -> Any:
         attempts.append(len(attempts))

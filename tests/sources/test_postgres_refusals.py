@@ -76,6 +76,18 @@ def test_a_refusal_is_known_by_its_state(state: str, text: str, meant: str) -> N
     assert "hidden" not in str(caught.value)
 
 
+def test_who_may_not_connect_is_named_without_a_name_in_the_url(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PGUSER", "carol")
+    with refusing("42501", "permission denied") as port:
+        url = f"postgresql://127.0.0.1:{port}/x?sslmode=disable"
+        server = PostgresServer(SourceSettings("shop", "postgres", {"url": url}, "."))
+        with pytest.raises(SourceAwayError) as caught:
+            server.open_connection()
+    assert caught.value.hint == 'GRANT CONNECT ON DATABASE "x" TO "carol";'
+
+
 def test_a_refusal_is_known_with_many_open_files() -> None:
     """More than `select` can number: the next connection has a number beyond them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -37,6 +37,7 @@ from viewkeeper.engine.batch.batch_runner import (
 from viewkeeper.engine.batch.staged_run import BatchView, KeepRows
 from viewkeeper.engine.batch.state_indexes import StateIndexes
 from viewkeeper.engine.spark.job_control import cancel_job
+from viewkeeper.engine.views.view_catalogue import follow_parents
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import WarehouseError
 from viewkeeper.storage.storage_path import StoragePath
@@ -184,8 +185,8 @@ class Lanes:
         """Whether a view, or one that it reads, is of a family that is under way."""
         if not self._under_way:
             return False
-        parents = self._workspace.catalogue.parents_of(name)
-        return name in self.names or any(self.is_held(parent) for parent in parents)
+        parents_of = self._workspace.catalogue.parents_of
+        return not self.names.isdisjoint(follow_parents(name, parents_of))
 
     def compare_indexes(self, table: str) -> None:
         """Compare the indexes of a table with it, and report one that was wrong and is made again.

@@ -50,7 +50,7 @@ from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.edited_sql import refuse_edits
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue, follow_parents
 from viewkeeper.errors import HorizonError
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.storage.stored_files import local_folder, storage_of
@@ -143,10 +143,7 @@ def verify_views(
 
 def ancestry_of(definitions: Mapping[str, ViewDefinition], name: str) -> list[ViewDefinition]:
     """A view, and all views of the project that it is made from."""
-    found = {name: definitions[name]}
-    for parent in definitions[name].parents:
-        found |= {view.name: view for view in ancestry_of(definitions, parent)}
-    return list(found.values())
+    return [definitions[n] for n in follow_parents(name, lambda n: definitions[n].parents)]
 
 
 def _refuse_stopped(view: ViewHead) -> None:

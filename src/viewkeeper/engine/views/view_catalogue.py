@@ -11,7 +11,7 @@ the sources behind them; views that read each other in a circle are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -210,11 +210,9 @@ class ViewCatalogue:
 
     def sources_of(self, name: str) -> tuple[str, ...]:
         """The sources that a view stands for, known from its SQL alone."""
-        found: dict[str, None] = {}
-        for relation in self.relations_of(name):
-            behind = self.sources_of(relation.table) if relation.is_own else (relation.source,)
-            found |= dict.fromkeys(behind)
-        return tuple(found)
+        behind = follow_parents(name, self.parents_of)
+        read = (relation for each in behind for relation in self.relations_of(each))
+        return tuple(dict.fromkeys(r.source for r in read if not r.is_own))
 
     def relations_of(self, name: str) -> tuple[Relation, ...]:
         """The relations that a view reads, as its SQL names them."""
@@ -241,6 +239,17 @@ class ViewCatalogue:
         found = bind_to_tables(parsed, tables, connections, self)
         refuse_narrow_star(found.parsed, connections)
         return found
+
+
+def follow_parents(name: str, parents_of: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
+    """A view and all views that it is made from, each once, however many ways lead to it."""
+    found, waiting = dict[str, None](), [name]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found[each] = None
+            waiting += reversed([*parents_of(each)])
+    return tuple(found)
 
 
 def read_views(

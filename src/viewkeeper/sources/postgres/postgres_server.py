@@ -164,7 +164,8 @@ class PostgresServer:
 
     def _connect_grant_error(self, error: psycopg.Error) -> SourceError:
         parts = conninfo_to_dict(self.settings.read_url())
-        role, database = str(parts.get("user")), str(parts.get("dbname") or parts.get("user"))
+        role = str(parts.get("user") or _default_user())
+        database = str(parts.get("dbname") or role)
         return SourceAwayError(
             self.source,
             "the role may not connect to the database",
@@ -344,11 +345,17 @@ _REFUSALS = {
 }
 
 
+def _default_user() -> str:
+    """Whom libpq takes for a url that names nobody."""
+    found = {option.keyword: option.val for option in psycopg.pq.Conninfo.get_defaults()}
+    return (found[b"user"] or b"").decode()
+
+
 def _state_of_text(text: str) -> str:
     """The state of an error that comes without one, as those of opening a connection do.
 
     Only what the server says in English is known; what else it says is asked for once more
-    (`connection_state`).
+    (`read_connection_state`).
 
     >>> _state_of_text('FATAL: password authentication failed for user "keeper"')
     '28P01'
