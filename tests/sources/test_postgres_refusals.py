@@ -50,10 +50,12 @@ def refusing(state: str, text: str) -> Iterator[int]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    yield listener.getsockname()[1]
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join(10)
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(10)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +109,29 @@ def test_a_library_that_is_not_known_for_sure_is_not_used(
     names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its file was replaced while we run, or there are two: what one made is not the other's."""
-    lines = [f"7f00-7f01 r-xp 00000000 fe:00 42 {tmp_path / name}" for name in names]
-    (tmp_path / "maps").write_text("\n".join([*lines, "7fff-8000 rw-p 00000000 00:00 0 [stack]"]))
-    monkeypatch.setattr(connection_state, "MAPS", tmp_path / "maps")
+    folder = tmp_path / "psycopg_binary.libs"
+    monkeypatch.setattr(connection_state, "MAPS", write_maps(tmp_path, folder, names))
     with refusing("28P01", "Passwort-Authentifizierung fehlgeschlagen") as port:
         assert read_connection_state(_conninfo(port), 10) == ""
+
+
+def test_another_library_beside_the_drivers_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The system's own, say, which another program in this process has loaded."""
+    maps = write_maps(tmp_path, tmp_path / "lib", ("libpq.so.5.15",))
+    maps.write_text(connection_state.MAPS.read_text() + maps.read_text())
+    monkeypatch.setattr(connection_state, "MAPS", maps)
+    with refusing("28P01", "Passwort-Authentifizierung fehlgeschlagen") as port:
+        assert read_connection_state(_conninfo(port), 10) == "28P01"
+
+
+def write_maps(folder: Path, libraries: Path, names: tuple[str, ...]) -> Path:
+    """What the system says of a process that has these libraries."""
+    lines = [f"7f00-7f01 r-xp 00000000 fe:00 42 {libraries / name}" for name in names]
+    maps = folder / "maps"
+    maps.write_text("\n".join([*lines, "7fff-8000 rw-p 00000000 00:00 0 [stack]", ""]))
+    return maps
 
 
 def _conninfo(port: int) -> str:

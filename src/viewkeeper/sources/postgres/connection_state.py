@@ -3,8 +3,9 @@
 The driver gives errors of opening a connection as text alone, in whatever language the server
 speaks. Its library can be told to write nothing but the state, on one connection and before that is
 made; psycopg has no call for it. So a connection whose refusal is not understood is tried once more
-by the library itself. Where the library is not found, or which one it is cannot be told (another
-one is loaded too, or its file was replaced by an upgrade), the state is not known.
+by the library itself: by the one that psycopg has loaded, for another library's pointers mean
+nothing to it, and other programs in this process may have loaded theirs. Where it is not found for
+sure, or its file was replaced by an upgrade, the state is not known.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ _LIBRARY = re.compile(r"/.*/libpq[-.][^/]*$", re.MULTILINE)
 def find_driver_library() -> ctypes.CDLL | None:
     """The library that psycopg has loaded; None where that cannot be seen."""
     try:
-        (path,) = {*_LIBRARY.findall(MAPS.read_text())}
+        (path,) = {path for path in _LIBRARY.findall(MAPS.read_text()) if _is_drivers(Path(path))}
         return ctypes.CDLL(path)
     except (OSError, ValueError):
         return None
+
+
+def _is_drivers(path: Path) -> bool:
+    """Whether a library is where psycopg takes its own from: wheels have one beside them."""
+    return (path.parent.name == "psycopg_binary.libs") == (pq.__impl__ == "binary")
 
 
 def read_connection_state(conninfo: str, seconds: float) -> str:
