@@ -31,10 +31,12 @@ head has the rows themselves (`unflushed_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 import pyarrow as pa
@@ -44,7 +46,7 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import CorruptError, HorizonError
 from viewkeeper.storage.storage_path import StoragePath
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.lake.data_files import ROWS_PER_GROUP, stored_schema
 from viewkeeper.warehouse.lake.listed_files import ActiveFile, active_file_of, listed_entries
 from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
@@ -55,6 +57,8 @@ from viewkeeper.warehouse.rows.touched_rows import (
     split_layers,
     telling_columns,
 )
+
+Rows = TypeVar("Rows")
 
 
 def sum_rows(rows: pa.Table) -> pa.Table:
@@ -193,13 +197,17 @@ class _Layers:
         if not telling or not self._is_worth(changed[0].num_rows):
             return None
         values = {name: pc.unique(changed[0][name]) for name in telling}
-        pieces = []
-        for rows in chain.from_iterable(chain(ahead, begun)):
+
+        def part_rows(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
             touched = match_values(rows, values)
             found = rows.filter(pa.array(touched))
             counted = found if COUNT in rows.column_names else _count_once(found)
-            changed.append(counted.select(changed[0].column_names))
-            pieces.append(repeat_rows(take_masked(rows, ~touched)).select(list(shown)))
+            kept = repeat_rows(take_masked(rows, ~touched)).select(list(shown))
+            return counted.select(changed[0].column_names), kept
+
+        parts = [*map_ahead(part_rows, chain.from_iterable(chain(ahead, begun)))]
+        changed += [found for found, _ in parts]
+        pieces = [kept for _, kept in parts]
         pieces.append(repeat_rows(sum_rows(pa.concat_tables(changed))).select(list(shown)))
         return self._join(shown, pieces)
 
@@ -228,6 +236,18 @@ class _Layers:
     def _join(self, shown: Sequence[str], pieces: Sequence[pa.Table]) -> pa.Table:
         schema = pa.schema([self.view.schema.field(name) for name in shown]).remove_metadata()
         return pa.concat_tables([schema.empty_table(), *pieces])
+
+
+def map_ahead(work: Callable[[pa.Table], Rows], pieces: Iterable[pa.Table]) -> Iterator[Rows]:
+    """The results for all pieces, in their order; a few of them are worked on at a time."""
+    waiting, most = deque[Future[Rows]](), pa.cpu_count()
+    with ThreadPoolExecutor(most, "viewkeeper-read") as threads:
+        for piece in pieces:
+            waiting.append(threads.submit(work, piece))
+            if len(waiting) > most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _count_once(rows: pa.Table) -> pa.Table:
@@ -328,10 +348,11 @@ def read_file_rows(folder: StoragePath, view: ViewHead, file: ActiveFile) -> pa.
     data = read_file(path, file.size, view.view)
     with translate_read_errors(path, view.view):
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
-            rows = parquet.read().replace_schema_metadata(None)
+            # Arrow's threads may be busy with a body: who asks them waits until that is read.
+            rows = parquet.read(use_threads=file.rows > ROWS_PER_GROUP)
         if rows.num_rows != file.rows:
             raise ValueError(f"it has {rows.num_rows} rows; {file.rows} were written")
-    return rows
+    return rows.replace_schema_metadata(None)
 
 
 def _outside_error(view: ViewHead, what: str) -> HorizonError:
