@@ -115,12 +115,14 @@ def test_a_library_that_is_not_known_for_sure_is_not_used(
         assert read_connection_state(_conninfo(port), 10) == ""
 
 
-def test_another_library_beside_the_drivers_is_passed_over(
+def test_what_is_beside_the_drivers_library_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The system's own, say, which another program in this process has loaded."""
+    """Memory without a name, and another library: the system's own, say, which another program in
+    this process has loaded."""
     maps = write_maps(tmp_path, tmp_path / "lib", ("libpq.so.5.15",))
-    maps.write_text(connection_state.MAPS.read_text() + maps.read_text())
+    mine = connection_state.MAPS.read_text().replace("\n", "\n7f40-7f41 rw-p 00000000 00:00 0 \n")
+    maps.write_text(mine + maps.read_text())
     monkeypatch.setattr(connection_state, "MAPS", maps)
     with refusing("28P01", "Passwort-Authentifizierung fehlgeschlagen") as port:
         assert read_connection_state(_conninfo(port), 10) == "28P01"

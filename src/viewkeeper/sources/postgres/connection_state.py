@@ -22,7 +22,7 @@ from psycopg import pq
 MAPS = Path("/proc/self/maps")
 _ONLY_STATES = 3  # PQERRORS_SQLSTATE
 _STATE = re.compile(r":\s+([0-9A-Z]{5})\s*$")
-_LIBRARY = re.compile(r"/.*/libpq[-.][^/]*$", re.MULTILINE)
+_LIBRARY = re.compile(r"/.*/libpq[-.][^/\n]*$", re.MULTILINE)
 
 
 def find_driver_library() -> ctypes.CDLL | None:
