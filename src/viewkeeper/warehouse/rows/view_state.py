@@ -31,12 +31,10 @@ head has the rows themselves (`unflushed_rows`).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy
 import pyarrow as pa
@@ -57,8 +55,6 @@ from viewkeeper.warehouse.rows.touched_rows import (
     split_layers,
     telling_columns,
 )
-
-Rows = TypeVar("Rows")
 
 
 def sum_rows(rows: pa.Table) -> pa.Table:
@@ -197,17 +193,13 @@ class _Layers:
         if not telling or not self._is_worth(changed[0].num_rows):
             return None
         values = {name: pc.unique(changed[0][name]) for name in telling}
-
-        def part_rows(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        pieces = []
+        for rows in chain.from_iterable(chain(ahead, begun)):
             touched = match_values(rows, values)
             found = rows.filter(pa.array(touched))
             counted = found if COUNT in rows.column_names else _count_once(found)
-            kept = repeat_rows(take_masked(rows, ~touched)).select(list(shown))
-            return counted.select(changed[0].column_names), kept
-
-        parts = [*map_ahead(part_rows, chain.from_iterable(chain(ahead, begun)))]
-        changed += [found for found, _ in parts]
-        pieces = [kept for _, kept in parts]
+            changed.append(counted.select(changed[0].column_names))
+            pieces.append(repeat_rows(take_masked(rows, ~touched)).select(list(shown)))
         pieces.append(repeat_rows(sum_rows(pa.concat_tables(changed))).select(list(shown)))
         return self._join(shown, pieces)
 
@@ -236,18 +228,6 @@ class _Layers:
     def _join(self, shown: Sequence[str], pieces: Sequence[pa.Table]) -> pa.Table:
         schema = pa.schema([self.view.schema.field(name) for name in shown]).remove_metadata()
         return pa.concat_tables([schema.empty_table(), *pieces])
-
-
-def map_ahead(work: Callable[[pa.Table], Rows], pieces: Iterable[pa.Table]) -> Iterator[Rows]:
-    """The results for all pieces, in their order; a few of them are worked on at a time."""
-    waiting, most = deque[Future[Rows]](), pa.cpu_count()
-    with ThreadPoolExecutor(most, "viewkeeper-read") as threads:
-        for piece in pieces:
-            waiting.append(threads.submit(work, piece))
-            if len(waiting) > most:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def _count_once(rows: pa.Table) -> pa.Table:
