@@ -149,7 +149,10 @@ def test_the_log_does_not_grow_with_what_is_not_ours(case: Case, spark: SparkSes
             ]
             kept.append(source.retained)
         written = 32 * 5_000_000
-        assert max(kept) < written / 2, f"{kept} bytes kept of {written} written"
+        # The server itself moves the slot from one of its own records to the next, which may come
+        # a round late. A slot that stands still keeps a quarter more in each round.
+        assert min(kept[2:]) < written / 2, f"{kept} bytes kept of {written} written"
+        assert max(kept) < 3 * written / 4, f"{kept} bytes kept of {written} written"
         case.execute("INSERT INTO notes VALUES (1, 'a', 1)")
         exact(project, case)
 
